@@ -62,7 +62,7 @@ class LogTail:
             if self._file is None and 0 < start < newest.size and has_record(newest, start):
                 self._position = self._last = start
         self._file = newest
-        if begins_chain(newest, self._position):
+        if has_record(newest, self._position) and begins_chain(newest, self._position):
             self._walk(newest)
         elif self._last < self._position and not has_record(newest, self._last):
             self._position = self._last = 0

@@ -39,6 +39,7 @@ import logging
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -101,19 +102,22 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
 def register(spark: Any) -> None:
     """Register the format `rocketmq` with a session. If the jar is on its class path, Spark prefers the reader in Java."""
-    spark.dataSource.register(RocketMQDataSource)
+    try:
+        spark.dataSource.register(RocketMQDataSource)
+    except PySparkException as error:
+        # Spark 4.0 refuses the name of a data source in Java. It still finds `pyspark_rocketmq` by itself for reader=python.
+        if error.getErrorClass() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     log.info("rocketmq: reader %s, unless the option reader is given", "jvm" if has_jar(spark) else "python")
 
 
 def has_jar(spark: Any) -> bool:
     """Return whether the data source in Java is on the class path of a session."""
-    from pyspark.errors.exceptions.captured import CapturedException
-
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:  # Spark Connect
         return False
     try:
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         return jvm.java.lang.Class.forName(JAVA_SOURCE, False, loader) is not None
-    except (CapturedException, Py4JError):
+    except (PySparkException, Py4JError):
         return False

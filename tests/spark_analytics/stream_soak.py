@@ -1,6 +1,6 @@
 """Soak test: a store is written while Spark streams it and is killed (-9) now and then; each row must be in the sink once.
 
-    python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR]
+    python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR] [--reader python|jvm]
 
 Runs two further processes: the writer, which is told how many messages to put next, and the follower, a local Spark with a
 Parquet sink and a checkpoint, killed with its JVM as soon as it has committed some micro-batches of the current messages.
@@ -83,13 +83,13 @@ def write(folder: str, file_size: int, per_second: int) -> None:
 # --- the follower ---------------------------------------------------------------------------------------------------
 
 
-def follow(store: str, work: str, bytes_per_trigger: str, until_done: bool) -> None:
+def follow(store: str, work: str, bytes_per_trigger: str, until_done: bool, reader: str) -> None:
     """Stream until killed; with `until_done`, only the records that exist now."""
     from pocketmq.spark_analytics.session import local_session
 
     # Most of the time goes into starting, so compilation does not pay off for a few micro-batches.
     quick = {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}
-    spark = local_session("local[1]", spark_sql_shuffle_partitions="1", **quick)
+    spark = local_session("local[1]", reader, spark_sql_shuffle_partitions="1", **quick)
     stream = spark.readStream.format("rocketmq").schema("topic string, physicalOffset bigint, keys string, body binary")
     stream = stream.option("maxBytesPerTrigger", bytes_per_trigger).load(store)
     sink = stream.writeStream.format("parquet").option("checkpointLocation", f"{work}/checkpoint")
@@ -103,10 +103,10 @@ def follow(store: str, work: str, bytes_per_trigger: str, until_done: bool) -> N
 class Follower:
     """The follower's process and its child processes."""
 
-    def __init__(self, store: Path, work: Path, bytes_per_trigger: str, until_done: bool = False) -> None:
+    def __init__(self, store: Path, work: Path, bytes_per_trigger: str, reader: str, until_done: bool = False) -> None:
         self._work = work
         self._log = work / "follower.log"
-        arguments = [__file__, "follow", store, work, bytes_per_trigger, "now" if until_done else "on"]
+        arguments = [__file__, "follow", store, work, bytes_per_trigger, "now" if until_done else "on", reader]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen([sys.executable, *map(str, arguments)], stderr=log, start_new_session=True)
         self._begun = committed(work)
@@ -165,7 +165,14 @@ def committed(work: Path) -> int:
 
 
 def soak(
-    folder: Path, messages: int, kills: int = 3, *, file_size: int, bytes_per_trigger: str, per_second: int = 20_000
+    folder: Path,
+    messages: int,
+    kills: int = 3,
+    *,
+    file_size: int,
+    bytes_per_trigger: str,
+    per_second: int = 20_000,
+    reader: str = "python",
 ) -> SoakResult:
     """Write, stream and kill; then let the follower finish, and check the sink."""
     store, work = folder / "store", folder / "work"
@@ -183,7 +190,7 @@ def soak(
     followers: list[Follower] = []
     try:
         for count in portions:
-            follower = Follower(store, work, bytes_per_trigger)
+            follower = Follower(store, work, bytes_per_trigger, reader)
             followers.append(follower)
             follower.wait_for_start()
             print(count, file=writer.stdin, flush=True)
@@ -192,7 +199,7 @@ def soak(
             writer.stdout.readline()
         print(messages - sum(portions), file=writer.stdin, flush=True)
         end = int(writer.stdout.readline())
-        followers.append(Follower(store, work, "1g", until_done=True))
+        followers.append(Follower(store, work, "1g", reader, until_done=True))
         followers[-1].wait()
     finally:
         for follower in followers:
@@ -231,7 +238,7 @@ def main() -> None:
         write(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
         return
     if sys.argv[1] == "follow":
-        follow(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5] == "now")
+        follow(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5] == "now", sys.argv[6])
         return
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("messages", type=int)
@@ -240,6 +247,7 @@ def main() -> None:
     parser.add_argument("--file-size", type=int, default=64 << 20)
     parser.add_argument("--bytes-per-trigger", default="4m")
     parser.add_argument("--per-second", type=int, default=20_000)
+    parser.add_argument("--reader", choices=("python", "jvm"), default="python")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         result = soak(
@@ -249,6 +257,7 @@ def main() -> None:
             file_size=asked.file_size,
             bytes_per_trigger=asked.bytes_per_trigger,
             per_second=asked.per_second,
+            reader=asked.reader,
         )
     print(result)
     sys.exit(0 if (result.rows, result.distinct, result.missing) == (asked.messages, asked.messages, 0) else 1)

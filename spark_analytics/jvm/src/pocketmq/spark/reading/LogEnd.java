@@ -83,7 +83,8 @@ final class LogEnd {
 
     /** Returns whether a record begins at a position, with a size that is possible. */
     boolean beginsChain(long position) throws IOException {
-        return new Chain(file, bytes, position, position + 1, FIRST_WINDOW_SIZE).size() > 0;
+        return Marks.hasRecord(file, bytes, position)
+                && new Chain(file, bytes, position, position + 1, FIRST_WINDOW_SIZE).size() > 0;
     }
 
     /** Returns whether a broker's recovery would keep the record at a position. */
