@@ -145,7 +145,7 @@ def _report(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
         console = output()
         report.print_report(made, console)
         folder = Path(options.out)
-        report.write_report(made, options.stores, folder)
+        report.write_report(made, options.stores, folder, late_target_ms=options.late_target_ms)
         text = f"{made.rows:,} messages, {made.size:,} bytes; written to {folder}/, the page is {folder / 'report.html'}"
         console.print(text, markup=False, soft_wrap=True)
         return 0

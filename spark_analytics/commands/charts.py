@@ -21,9 +21,10 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, MultipleLocator
 
-WIDTH_IN: Final = 6.4
+# As wide as a phone is in points, so that texts are not scaled down there.
+WIDTH_IN: Final = 5.2
 SERIES: Final = 8
-LABEL_LENGTH_MAX: Final = 36
+LABEL_LENGTH_MAX: Final = 28
 INK, FAINT = "#fe0100", "#fe0101"
 _STAND_IN: Final = re.compile("#fe00([0-9a-f]{2})|#fe01(00|01)")
 _SETTINGS: Final[Any] = {
@@ -109,9 +110,9 @@ def byte_size(value: float, position: int = 0) -> str:
 
 
 def _byte_ticks(largest: float) -> Locator:
-    """Return about four ticks at powers of two, or one and a half times these: round numbers in KiB, MiB, GiB."""
-    step = 2 ** math.floor(math.log2(max(largest, 4) / 4))
-    return MultipleLocator(step if largest / step <= 6 else 1.5 * step)
+    """Return about three ticks at powers of two: round numbers in KiB, MiB, GiB."""
+    step = 2 ** math.floor(math.log2(max(largest, 4) / 3))
+    return MultipleLocator(step if largest / step <= 4.5 else 2 * step)
 
 
 def bars(
@@ -144,27 +145,51 @@ def columns_in_time(
     width: timedelta,
 ) -> str:
     """Draw a stacked column of `width` for each of `times`; `values` are (label, value at each time)."""
-    with _axes(name, 2.6) as (axes, made):
+    with _axes(name, 2.2 + 0.16 * (len(values) // 2)) as (axes, made):
         below = [0.0] * len(times)
         for number, (kind, own) in enumerate(values):
             # The first eight series are coloured; all others are faint.
             colour = series(number) if number < SERIES else FAINT
             axes.bar(times, own, bottom=below, width=width * 0.92, align="edge", color=colour, label=label(kind))
             below = [low + value for low, value in zip(below, own, strict=True)]
-        locator = AutoDateLocator(minticks=2, maxticks=7)
         # A single column would otherwise be as wide as the plot.
         lone = max(timedelta(0), 6 * width - (times[-1] - times[0])) / 2
         axes.set_xlim(times[0] - lone - width / 2, times[-1] + lone + 1.5 * width)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        _time_axis(axes)
         axes.grid(False, axis="x")
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4))
         axes.yaxis.set_major_formatter(FuncFormatter(amount))
         axes.set_ylabel(unit)
-        axes.set_xlabel("UTC")
         if len(values) > 1:
-            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), borderaxespad=0)
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return made[0]
+
+
+def lines(
+    name: str, times: Sequence[datetime], values: Sequence[tuple[str, Sequence[float]]], unit: str, target: float | None
+) -> str:
+    """Draw a line through the values at each of `times` for each series, and a dashed one at `target`."""
+    with _axes(name, 2.6) as (axes, made):
+        for number, (kind, own) in enumerate(values):
+            axes.plot(times, own, color=series(number), marker="o", markersize=3, linewidth=1.5, label=label(kind))
+        if target is not None:
+            axes.axhline(target, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"target {target:g}")
+        lone = timedelta(minutes=3) if times[0] == times[-1] else timedelta(0)
+        axes.set_xlim(times[0] - lone, times[-1] + lone + (times[-1] - times[0]) * 0.02)
+        axes.set_ylim(bottom=min(0.0, *(value for _, own in values for value in own)))
+        _time_axis(axes)
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+        axes.yaxis.set_major_formatter(FuncFormatter(amount))
+        axes.set_ylabel(unit)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+    return made[0]
+
+
+def _time_axis(axes: Any) -> None:
+    locator = AutoDateLocator(minticks=2, maxticks=6)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.set_xlabel("UTC")
 
 
 def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, told: str) -> str:

@@ -66,6 +66,7 @@ class Section:
     nothing: str
     tables: dict[str, str]
     draw: Callable[[Tables], Iterable[str]] = field(default=lambda tables: ())
+    draw_with_target: Callable[[Tables, float | None], Iterable[str]] = field(default=lambda tables, target: ())
 
 
 def duration(value_ms: float) -> str:
@@ -81,10 +82,14 @@ def cell(name: str, value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M}" if name == "hour" else f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03}"
+        if name in ("hour", "time"):
+            return f"{value:%Y-%m-%d %H:%M}" + (f":{value:%S}" if value.second else "")
+        return f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03}"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
+        if name.endswith("_per_s"):
+            return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
         if name.endswith("_ms"):
             return duration(value)
         return byte_size(value) if name in ("bytes", "mean", "p50", "p99", "max") else f"{value:,.0f}"
@@ -93,13 +98,14 @@ def cell(name: str, value: Any) -> str:
 
 def _heading(name: str) -> str:
     """Return a heading for a column: late_max_ms -> late max, queueOffset -> queue offset."""
-    return re.sub("(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("_ms").replace("_", " ")).lower()
+    name = name.replace("_per_s", "_a_second").removesuffix("_ms").replace("_", " ")
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def shown_table(name: str, title: str, table: Any) -> ShownTable:
     """Return the first rows of a table (of the volume, the largest). Columns without any value are left out."""
     if name == "volume":
-        table = table.sort_by([("messages", "descending"), ("hour", "ascending"), ("topic", "ascending")])
+        table = table.sort_by([("messages", "descending"), ("time", "ascending"), ("topic", "ascending")])
     content = table.slice(0, ROWS_SHOWN).to_pylist()
     names = [own for own in table.column_names if table.column(own).null_count < table.num_rows]
     columns = [Column(_heading(own), pa.types.is_string(table.schema.field(own).type)) for own in names]
@@ -128,19 +134,25 @@ def _of_kinds(tables: Tables, name: str, label: Callable[[Any], str], kind: Call
 def _hours(name: str, rows: Sequence[dict[str, Any]], unit: str) -> str:
     """Draw messages per hour, or per day for long periods, by the topics with the most messages."""
     width, told = timedelta(hours=1), "an hour"
-    if max(row["hour"] for row in rows) - min(row["hour"] for row in rows) > HOURS_SHOWN_MAX * width:
+    rows = [row | {"time": row["hour"]} for row in rows]
+    if max(row["time"] for row in rows) - min(row["time"] for row in rows) > HOURS_SHOWN_MAX * width:
         width, told = timedelta(days=1), "a day"
-        rows = [row | {"hour": row["hour"].replace(hour=0)} for row in rows]
+        rows = [row | {"time": row["time"].replace(hour=0)} for row in rows]
+    return _in_time(name, rows, "messages", f"{unit} {told}", width)
+
+
+def _in_time(name: str, rows: Sequence[dict[str, Any]], value: str, unit: str, width: timedelta) -> str:
+    """Draw a value of the rows over time, by the topics with the most messages."""
     totals: Counter[str] = Counter()
     for row in rows:
         totals[row["topic"]] += row["messages"]
     largest = [topic for topic, _ in totals.most_common(charts.SERIES)]
-    times = sorted({row["hour"] for row in rows})
-    values = {topic: dict.fromkeys(times, 0) for topic in (*largest, "all others")}
+    times = sorted({row["time"] for row in rows})
+    values: dict[str, dict[datetime, float]] = {topic: dict.fromkeys(times, 0.0) for topic in (*largest, "all others")}
     for row in rows:
-        values[row["topic"] if row["topic"] in largest else "all others"][row["hour"]] += row["messages"]
+        values[row["topic"] if row["topic"] in largest else "all others"][row["time"]] += row[value]
     stretches = [(topic, [own[time] for time in times]) for topic, own in values.items() if any(own.values())]
-    return charts.columns_in_time(name, times, stretches, f"{unit} {told}", width)
+    return charts.columns_in_time(name, times, stretches, unit, width)
 
 
 def _histogram(tables: Tables, name: str, steps: int, text: Callable[[float], str], told: str) -> str:
@@ -163,7 +175,8 @@ def _draw_volume(tables: Tables) -> Iterable[str]:
     topics: Counter[str] = Counter()
     for row in tables["volume"].to_pylist():
         topics[row["topic"]] += row["bytes"]
-    yield _hours("volume", tables["volume"].to_pylist(), "messages")
+    rows = tables["volume"].to_pylist()
+    yield _in_time("volume", rows, "messages_per_s", "messages a second", timedelta(seconds=rows[0]["seconds"]))
     yield charts.bars(
         "topics",
         [(name, [size]) for name, size in topics.most_common(BARS_SHOWN)],
@@ -178,6 +191,13 @@ def _draw_lateness(tables: Tables) -> Iterable[str]:
         yield _histogram(
             tables, "late_buckets", LATE_BUCKETS_AN_OCTAVE, duration, "late by this much or up to twice as much"
         )
+
+
+def _draw_late_series(tables: Tables, target_ms: float | None) -> Iterable[str]:
+    rows = tables["late_series"].to_pylist()
+    if rows:
+        values = [(told, [row[name] for row in rows]) for told, name in (("p50", "late_p50_ms"), ("p99", "late_p99_ms"))]
+        yield charts.lines("late_series", [row["time"] for row in rows], values, "ms late", target_ms)
 
 
 def _draw_pending(tables: Tables) -> Iterable[str]:
@@ -210,10 +230,10 @@ SECTIONS: Final = (
     Section(
         "volume",
         "Volume",
-        "Records of the log by topic and hour of storage. Delayed messages, retries and transactions "
+        "Records of the log by topic and time of storage. Delayed messages, retries and transactions "
         "are counted more than once, as they are also stored under system topics.",
         "The log is empty.",
-        {"volume": "By topic and hour, largest first", "hosts": "By sender and broker"},
+        {"volume": "By topic and time, largest first", "hosts": "By sender and broker"},
         _draw_volume,
     ),
     Section(
@@ -236,10 +256,16 @@ SECTIONS: Final = (
     Section(
         "lateness",
         "Lateness of delayed messages",
-        "Store time of the delivered copy minus due time. Rows without a level are timers, which are delivered at any time.",
+        "Store time of the delivered copy minus due time. Rows without a level are timers, which are delivered at any time. "
+        "The series is by time of delivery, in steps of a minute or more.",
         "No delayed messages in this log.",
-        {"lateness": "By topic and level", "late_worst": "Latest deliveries"},
+        {
+            "lateness": "By topic and level",
+            "late_series": "By time of delivery",
+            "late_worst": "Latest deliveries",
+        },
         _draw_lateness,
+        _draw_late_series,
     ),
     Section(
         "pending",
@@ -290,7 +316,7 @@ SECTIONS: Final = (
         "Consistency",
         "Every body is checked against its CRC, and every record against its unit in its queue and "
         "vice versa. Notes are differences that a broker repairs by itself.",
-        "Nothing to compare.",
+        "Only a whole log is compared with its queues.",
         {"findings": "Findings", "queues": "Queues"},
         _draw_queues,
     ),
@@ -298,7 +324,12 @@ SECTIONS: Final = (
 
 
 def page(
-    tables: Tables, stores: Sequence[str], tiles: Sequence[tuple[str, str, bool]], made_at: datetime, why_not: str = ""
+    tables: Tables,
+    stores: Sequence[str],
+    tiles: Sequence[tuple[str, str, bool]],
+    made_at: datetime,
+    why_not: str = "",
+    late_target_ms: float | None = None,
 ) -> str:
     """Return the HTML page. `why_not`: reason why the tables that need whole stores are missing."""
     shown = []
@@ -309,7 +340,8 @@ def page(
             nothing = why_not or nothing
         elif any(tables[name].num_rows for name in known):
             nothing = ""
-            pictures = [Markup(picture) for picture in section.draw(tables)]
+            drawn = [*section.draw(tables), *section.draw_with_target(tables, late_target_ms)]
+            pictures = [Markup(picture) for picture in drawn]
             content = [shown_table(name, section.tables[name], tables[name]) for name in known if tables[name].num_rows]
         shown.append(
             {"name": section.name, "title": section.title, "lead": section.lead, "nothing": nothing}

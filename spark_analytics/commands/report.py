@@ -5,6 +5,7 @@ reads every body. Results of a pass that several queries need are persisted; the
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,7 +43,7 @@ class Report:
 
     @property
     def volume(self) -> Any:
-        """Columns: topic, hour, messages, bytes."""
+        """Columns: topic, time, seconds, messages, bytes, messages_per_s; a row counts `seconds` from `time` on."""
         return self.tables["volume"]
 
     @property
@@ -62,8 +63,9 @@ def make_report(
     stores = Stores(engine, (paths,) if isinstance(paths, str) else tuple(paths), levels, period=period or {})
     found: dict[str, Any] = {}
     on_step("messages, sizes, latency")
-    with engine.kept(cells.cells(stores)) as own:
-        found["volume"] = cells.volume(stores, own)
+    step = cells.step_s(stores)
+    with engine.kept(cells.cells(stores, step)) as own:
+        found["volume"] = cells.volume(stores, own, step)
         found["hosts"] = cells.hosts(stores, own)
         found["sizes"] = cells.sizes(stores, own)
         found["latency"] = cells.latency(stores, own)
@@ -73,6 +75,7 @@ def make_report(
     with engine.kept(lateness.pairs(stores)) as own:
         found["lateness"] = lateness.lateness(stores, own)
         found["late_buckets"] = lateness.distribution(stores, own)
+        found["late_series"] = lateness.series(stores, own, step)
         found["late_worst"] = lateness.offenders(stores, own)
     on_step("repeated keys")
     with engine.kept(duplicates.repeated(stores)) as own:
@@ -104,6 +107,7 @@ def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str],
         with stores.engine.kept(retries.dead_letters(stores, topics)) as own:
             found["dead_letters"] = retries.newest(stores, own)
             found["dead_causes"] = retries.causes(stores, own)
+    # Part of a log cannot be compared with whole queues.
     if not stores.period:
         on_step("bodies against their CRC, queues against the log")
         found["queues"] = consistency.queues(stores)
@@ -122,7 +126,7 @@ def _why_no_tables(stores: Stores) -> str:
 
 def print_report(report: Report, console: Console) -> None:
     """Print the first rows of volume and lateness, and one line for each other finding."""
-    console.print(_table("Messages and bytes by topic and hour (UTC)", report.volume))
+    console.print(_table("Messages and bytes by topic and time (UTC)", report.volume))
     if report.lateness.num_rows:
         console.print(_table("Delayed messages, and how late they came (ms)", report.lateness))
     else:
@@ -169,13 +173,24 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if hasattr(value, "strftime"):
-        return str(value.strftime("%Y-%m-%d %H:00"))
+        return str(value.strftime("%Y-%m-%d %H:%M:%S"))
     # Untrusted text: no markup.
+    if isinstance(value, float) and abs(value) < 10:
+        return f"{value:.2g}"
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value).replace("[", r"\[")
 
 
-def write_report(report: Report, stores: str | Sequence[str], folder: Path, made_at: datetime | None = None) -> list[Path]:
-    """Write each table as CSV and Parquet, a summary as JSON, and the page; return the paths. Raises OSError."""
+def write_report(
+    report: Report,
+    stores: str | Sequence[str],
+    folder: Path,
+    made_at: datetime | None = None,
+    late_target_ms: int | None = None,
+) -> list[Path]:
+    """Write each table as CSV and Parquet, a summary as JSON, and the page; return the paths. Raises OSError.
+
+    `late_target_ms` is drawn as a line in the plot of lateness.
+    """
     from pocketmq.spark_analytics.commands.page import page  # imports Matplotlib, which is slow
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -188,7 +203,7 @@ def write_report(report: Report, stores: str | Sequence[str], folder: Path, made
     told = summary(report, ", ".join(named))
     paths += [folder / "report.json", folder / "report.html"]
     paths[-2].write_text(json.dumps(told, indent=2) + "\n")
-    shown = page(report.tables, named, _tiles(report, told), made_at or datetime.now(UTC), report.why_not)
+    shown = page(report.tables, named, _tiles(report, told), made_at or datetime.now(UTC), report.why_not, late_target_ms)
     paths[-1].write_text(shown, encoding="utf-8")
     return paths
 
@@ -212,6 +227,7 @@ def summary(report: Report, store: str) -> dict[str, Any]:
         told["consumer_lag"] = sum(max(row["lag"], 0) for row in rows["lag"])
         told["dead_letters"] = sum(row["messages"] for row in rows["dead_causes"])
         told["stored_twice"] = sum(row["superfluous"] for row in rows["duplicates"] if row["kind"] == "unique key")
+    if "findings" in rows:
         for severity in ("error", "note"):
             told[f"{severity}s"] = sum(row["severity"] == severity for row in rows["findings"])
     return told
@@ -220,25 +236,35 @@ def summary(report: Report, store: str) -> dict[str, Any]:
 _TOLD: Final = ("lag", "dead_causes", "duplicates", "findings")
 
 
+def _peak(volume: Any) -> float:
+    """Return the highest rate of messages a second, of all topics together."""
+    rates: Counter[datetime] = Counter()
+    for row in volume.to_pylist():
+        rates[row["time"]] += row["messages_per_s"]
+    return max(rates.values(), default=0)
+
+
 def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """Return (label, value, whether it is alarming) for the head of the page."""
-    from pocketmq.spark_analytics.commands.charts import byte_size
+    from pocketmq.spark_analytics.commands.charts import amount, byte_size
     from pocketmq.spark_analytics.commands.page import duration
 
     tiles = [
         ("messages", f"{report.rows:,}", False),
         ("in the log", byte_size(report.size), False),
         ("topics", f"{told['topics']:,}", False),
+        ("most a second", amount(_peak(report.volume)), False),
     ]
     if told["late_max_ms"] is not None:
         tiles.append(("worst lateness", duration(told["late_max_ms"]), False))
     if told["delayed_early"]:
         tiles.append(("early", f"{told['delayed_early']:,}", True))
     if "consumer_lag" in told:
-        errors = consistency.counted(report.tables["findings"].to_pylist()).get(consistency.ERROR, "0")
         tiles += [
             ("consumer lag", f"{told['consumer_lag']:,}", False),
             ("dead letters", f"{told['dead_letters']:,}", bool(told["dead_letters"])),
-            ("consistency errors", errors, bool(told["errors"])),
         ]
+    if "errors" in told:
+        errors = consistency.counted(report.tables["findings"].to_pylist()).get(consistency.ERROR, "0")
+        tiles.append(("consistency errors", errors, bool(told["errors"])))
     return tiles

@@ -1,12 +1,14 @@
 """Volume, sizes and latency from one pass over the log, which counts records in few cells that are kept.
 
-A cell is a combination of topic, hour, sender, broker, size bucket and latency bucket. Buckets are quarters of an octave, so
+A cell is a combination of topic, time, sender, broker, size bucket and latency bucket. Times are cut into at most
+TIMES_MAX steps, from seconds to days by the span of the log. Size and latency buckets are quarters of an octave, so
 results are accurate to 19 %: bucket b holds [2^(b/4), 2^((b+1)/4)).
 
 Latency is store time - born time, for messages that came directly from a client, not for those delivered by the broker after
 a delay, a retry or a transaction. The two times come from two clocks.
 """
 
+import math
 from typing import Any, Final
 
 from pocketmq.spark_analytics.decoding.derived_columns import TIMER_TOPIC
@@ -14,6 +16,9 @@ from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, INNER_TOPICS, 
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 BUCKETS_AN_OCTAVE: Final = 4
+DAY_S: Final = 86_400
+STEPS_S: Final = (1, 5, 10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, DAY_S)
+TIMES_MAX: Final = 240
 # Buckets for negative latency (clocks differ) and for less than a millisecond, which has no logarithm.
 NEGATIVE_BUCKET: Final = -2
 ZERO_BUCKET: Final = -1
@@ -26,10 +31,10 @@ _IS_STRAIGHT: Final = f"""
           OR {has_property("DELAY")} OR {has_property("TIMER_OUT_MS")})
 """
 _CELLS: Final = f"""
-SELECT topic, hour, sender, broker, size_bucket, latency_bucket,
+SELECT topic, time, sender, broker, size_bucket, latency_bucket,
        count(*) AS messages, sum(storeSize) AS bytes, max(storeSize) AS size_max, max(latency_ms) AS latency_max_ms
 FROM (
-  SELECT topic, date_trunc('hour', storeTimestamp) AS hour,
+  SELECT topic, {{time:step}} AS time,
          -- The address without its port, which differs for each connection.
          left(bornHost, length(bornHost) - length(substring_index(bornHost, ':', -1)) - 1) AS sender,
          storeHost AS broker, storeSize, latency_ms,
@@ -42,7 +47,9 @@ FROM (
 GROUP BY ALL
 """
 _VOLUME: Final = """
-SELECT topic, hour, sum(messages) AS messages, sum(bytes) AS bytes FROM {cells} GROUP BY topic, hour ORDER BY topic, hour
+SELECT topic, time, CAST({seconds:step} AS INT) AS seconds, sum(messages) AS messages, sum(bytes) AS bytes,
+       sum(messages) / CAST({seconds:step} AS DOUBLE) AS messages_per_s
+FROM {cells} GROUP BY topic, time ORDER BY topic, time
 """
 _HOSTS: Final = """
 SELECT sender, broker, sum(messages) AS messages, sum(bytes) AS bytes, count(DISTINCT topic) AS topics
@@ -80,18 +87,34 @@ SELECT {bucket:name} AS bucket, sum(messages) AS messages FROM {cells} WHERE {bu
 """
 
 
-def cells(stores: Stores) -> Any:
-    """Count the log's records in cells, in one pass."""
+_SPAN: Final = "SELECT min(storeTimestamp) AS first, max(storeTimestamp) AS last FROM {log}"
+
+
+def step_s(stores: Stores) -> int:
+    """Return the number of seconds into which the times of the log are cut. One pass over one column."""
+    (row,) = stores.rows(_SPAN, log=stores.messages("storeTimestamp")).to_pylist()
+    span_s = 0.0 if row["first"] is None else (row["last"] - row["first"]).total_seconds()
+    days = math.ceil(span_s / (TIMES_MAX * DAY_S))
+    return next((step for step in STEPS_S if span_s / step <= TIMES_MAX), days * DAY_S)
+
+
+def floored(time_ms: str, step: int) -> str:
+    """Return SQL for the beginning of the step of `step` seconds that holds a time in ms."""
+    return f"timestamp_millis(CAST(floor({time_ms} / {step * 1000}) AS BIGINT) * {step * 1000})"
+
+
+def cells(stores: Stores, step: int) -> Any:
+    """Count the log's records in cells, in one pass; `step`: seconds."""
     log = stores.messages(
         *("topic", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost"),
         *("reconsumeTimes", "rawProperties"),
     )
-    return stores.sql(_CELLS, log=log)
+    return stores.sql(_CELLS.replace("{time:step}", floored("unix_millis(storeTimestamp)", step)), log=log)
 
 
-def volume(stores: Stores, cells: Any) -> Any:
-    """Return messages and bytes by topic and hour."""
-    return stores.rows(_VOLUME, cells=cells)
+def volume(stores: Stores, cells: Any, step: int) -> Any:
+    """Return messages, bytes and rates by topic and time."""
+    return stores.rows(_VOLUME.replace("{seconds:step}", str(step)), cells=cells)
 
 
 def hosts(stores: Stores, cells: Any) -> Any:

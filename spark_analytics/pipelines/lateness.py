@@ -14,11 +14,13 @@ messages already delivered, `unpaired` deliveries whose scheduled copy is no lon
 from typing import Any, Final
 
 from pocketmq.spark_analytics.decoding.derived_columns import TIMER_TOPIC
+from pocketmq.spark_analytics.pipelines.cells import floored
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, has_property, property_of
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 OFFENDERS: Final = 20
 LATE_BUCKETS_AN_OCTAVE: Final = 2
+SERIES_STEP_MIN_S: Final = 60
 # For clients without unique keys, a message is identified by birth and keys.
 _MESSAGE: Final = "coalesce(uniqKey, concat(unix_millis(bornTimestamp), ' ', bornHost, ' ', coalesce(keys, '')))"
 _JOURNEYS: Final = f"""
@@ -89,6 +91,13 @@ FROM {{pairs}} WHERE late_ms IS NOT NULL ORDER BY late_ms DESC, delivered_physic
 """
 
 
+_SERIES: Final = """
+SELECT time, count(*) AS delivered, percentile(late_ms, 0.5) AS late_p50_ms, percentile(late_ms, 0.99) AS late_p99_ms,
+       max(late_ms) AS late_max_ms
+FROM (SELECT {time:step} AS time, late_ms FROM {pairs} WHERE late_ms IS NOT NULL) GROUP BY time ORDER BY time
+"""
+
+
 def pairs(stores: Stores) -> Any:
     """Return one row per delayed message with its store, due and delivery times. One pass; three queries read it."""
     log = stores.messages(
@@ -110,6 +119,12 @@ def lateness(stores: Stores, pairs: Any) -> Any:
 def distribution(stores: Stores, pairs: Any) -> Any:
     """Return the number of messages by lateness: bucket b is [2^(b/2), 2^((b+1)/2)) ms, -1 on time, -2 early."""
     return stores.rows(_DISTRIBUTION, pairs=pairs)
+
+
+def series(stores: Stores, pairs: Any, step: int) -> Any:
+    """Return the lateness by time of delivery; `step`: seconds, at least a minute."""
+    time = floored("delivered_ms", max(step, SERIES_STEP_MIN_S))
+    return stores.rows(_SERIES.replace("{time:step}", time), pairs=pairs)
 
 
 def offenders(stores: Stores, pairs: Any) -> Any:

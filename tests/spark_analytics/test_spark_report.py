@@ -34,9 +34,14 @@ def test_volume_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path]
     for record in records:
         sizes[record["topic"]] += record["storeSize"]
     rows = report.volume.to_pylist()
-    assert {row["topic"]: row["messages"] for row in rows} == messages
-    assert {row["topic"]: row["bytes"] for row in rows} == sizes
-    assert {str(row["hour"]) for row in rows} == {"2026-11-21 03:00:00+00:00"}
+    for name, expected in (("messages", messages), ("bytes", sizes)):
+        found: Counter[str] = Counter()
+        for row in rows:
+            found[row["topic"]] += row[name]
+        assert found == expected
+    assert all(row["messages_per_s"] == row["messages"] / row["seconds"] for row in rows)
+    assert {row["seconds"] for row in rows} == {1}
+    assert min(row["time"] for row in rows) == datetime(2026, 11, 21, 3, 26, 25, tzinfo=UTC)
     assert (report.rows, report.size) == (len(records), sizes.total())
     # 40 went through the schedule topic; the four with a delay of two hours were still there when the broker stopped.
     delayed = report.lateness.to_pylist()
@@ -157,7 +162,7 @@ def test_page_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path], 
     assert "7F000001000049DF000000000028F8E5" in {row["origin"] for row in tables["dead_letters"]}
     assert {(row["text"], row["messages"]) for row in tables["duplicate_keys"][:2]} == {("shared-0", 90), ("shared-5", 90)}
     assert tables["findings"] == [] and all(row["agrees"] for row in tables["queues"])
-    assert len(svgs(page)) == 11
+    assert len(svgs(page)) == 12
     for svg in svgs(page):
         minidom.parseString(svg)
         assert "var(--ink)" in svg and "#fe0" not in svg
@@ -203,3 +208,13 @@ def test_report_of_one_log_file(engine: Engine, golden_stores: dict[str, Path], 
     report = make_report(engine, str(file), DelayLevels())
     assert "lag" not in report.tables and 0 < report.rows < 2280
     assert "Only available for whole stores" in write_report(report, str(file), tmp_path)[-1].read_text()
+
+
+def test_report_of_a_period(engine: Engine, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    store, begin, end = str(golden_stores["v4_clean"]), "2026-11-21T03:26:27Z", "2026-11-21T03:26:28.500"
+    report = make_report(engine, store, DelayLevels(), period={"startingTimestamp": begin, "endingTimestamp": end})
+    times = [record["storeTimestamp"] for record in expected_records("v4_clean")]
+    first, last = (int(datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp() * 1000) for time in (begin, end))
+    assert report.rows == sum(first <= time < last for time in times)
+    page = write_report(report, store, tmp_path)[-1].read_text()
+    assert "Only a whole log is compared with its queues." in page and "consistency errors" not in page
