@@ -22,7 +22,7 @@ TESTS ?= tests
 PYTEST_ARGS ?=
 SEEDS ?= 1000
 # Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
-PROCESSES ?= 3
+PROCESSES ?= 4
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
 .PHONY: help setup jar demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-replication bench-hostile clean
@@ -70,16 +70,16 @@ demo: $(VENV)/.spark jar
 	@$(PY) -m demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev jar
-	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.dev
-	@$(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
+	@$(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
 check: $(VENV)/.dev jar
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
-	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 simulate: $(VENV)/.dev
 	@$(PY) -m tests.store.simulator --seeds 0:$(SEEDS) $(SIMULATE_ARGS)

@@ -1,21 +1,22 @@
 """For all tests: examples have no deadline, as their time depends on the machine; order of the files; slow files."""
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 settings.register_profile("pocketmq", deadline=None)
 settings.load_profile("pocketmq")
 
 LONGEST_FILES = (
-    "test_spark_streaming.py",
+    "test_spark_stream_kill.py",
     "test_client_failover.py",
     "test_acting_master.py",
     "test_store_exchange.py",
     "test_spark_cluster.py",
-    "test_spark_report.py",
     "test_client_asks.py",
     "test_replication.py",
-    "test_spark_source.py",
     "test_mqadmin_matrix.py",
     "test_client_acl.py",
     "test_store_sql92.py",
@@ -41,22 +42,35 @@ SLOW_FILES = frozenset(
 """Test files without a JVM, Go and Spark that take more than some seconds; `make test-quick` leaves them out."""
 
 
-SPARK = "one Spark session"
+SPARK_ANALYTICS = "tests/spark_analytics/"
+NO_SESSION = ("bodies", "cluster", "log_end", "log_reading", "lost_bytes", "notebook", "options", "queue_pruning", "session",
+              "stream_kill", "worker_daemon")  # fmt: skip
+"""Files of `SPARK_ANALYTICS` whose tests do not use the shared Spark session: `test_spark_X.py`, `test_jvm_X.py`."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests, and group them for `--dist loadgroup`: by file, but all tests in a Spark session together.
-
-    A session takes many seconds of both cores to start and to warm up, so one test process has it.
-    """
     rank = {name: number for number, name in enumerate(LONGEST_FILES)}
-
-    def is_in_session(item: pytest.Item) -> bool:
-        return "spark" in getattr(item, "fixturenames", ())
-
     for item in items:
         if item.path.name in SLOW_FILES:
             item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.xdist_group(SPARK if is_in_session(item) else item.path.stem))
-    items.sort(key=lambda item: (not is_in_session(item), rank.get(item.path.name, len(rank))))
+    items.sort(key=lambda item: (not is_in_session(item.nodeid), rank.get(item.path.name, len(rank))))
+
+
+def is_in_session(nodeid: str) -> bool:
+    """Return whether a test is in a file that uses the shared Spark session."""
+    path = nodeid.partition("::")[0]
+    return path.startswith(SPARK_ANALYTICS) and not path.removesuffix(".py").endswith(NO_SESSION)
+
+
+class Scheduling(LoadFileScheduling):
+    """Gives each file to one process, and all files that use a Spark session to the same one.
+
+    A session takes many seconds of both cores to start and to warm up.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK_ANALYTICS if is_in_session(nodeid) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

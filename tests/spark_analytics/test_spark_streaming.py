@@ -17,7 +17,6 @@ from pocketmq.spark_analytics.reading.log_tail import LogTail
 from pocketmq.spark_analytics.source import streaming
 from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader, LostRecordsError
 from tests.spark_analytics.spark_logs import LogBuilder, spark_schema
-from tests.spark_analytics.stream_soak import soak
 
 FILE_SIZE = 64 << 10
 
@@ -398,14 +397,3 @@ def test_spark_follows_and_stops_at_available_now(spark: Any, live: LiveLog, wri
     assert int(query.lastProgress.sources[0].latestOffset.rpartition(":")[2].strip(" }")) == live.end
     run({"availableNow": True}).awaitTermination()
     assert spark.read.parquet(f"{tmp_path}/sink").count() == 420
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_killed_query_returns_each_row_once(quick_jvm: None, tmp_path: Path) -> None:
-    """A real store is written; a query is killed once when new and once after a restart. Most of the time is Spark's start.
-
-    For more kills and messages: `python -m tests.spark_analytics.stream_soak 1000000`.
-    """
-    result = soak(tmp_path, messages=12_000, kills=2, file_size=1 << 19, bytes_per_trigger="200k", per_second=2_000)
-    assert (result.rows, result.distinct, result.missing) == (12_000, 12_000, 0)
