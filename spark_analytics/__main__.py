@@ -191,9 +191,14 @@ def _trace(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
 
 
 def _export(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
-    from pocketmq.spark_analytics.commands import export
+    from pocketmq.spark_analytics.commands import export, export_table
 
-    chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as)
+    if options.table:
+        rows, path = export_table.export_table(options.stores, options.table, Path(options.out), options.format)
+        output().print(f"{rows:,} rows of {options.table} in {path}", markup=False)
+        return lambda: 0
+    period = tuple(sorted(_period(options).items()))
+    chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as, period, options.hourly)
     done = export.export(engine.spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
 
     def show() -> int:
@@ -219,6 +224,11 @@ _DELAY_LEVEL: Final = click.Option(
 )  # fmt: skip
 _MASTER: Final = click.Option(["--master"], metavar="MASTER", default=LOCAL, help="Spark master (local[*]).")
 _JSON: Final = click.Option(["--json"], is_flag=True, help="JSON, for programs.")
+_SINCE: Final = click.Option(
+    ["--since"], metavar="TIME",
+    help="Only records stored from this time on: ISO 8601, UTC without a zone, or epoch ms.",
+)  # fmt: skip
+_UNTIL: Final = click.Option(["--until"], metavar="TIME", help="Only records stored before it.")
 _ENGINE: Final = click.Option(
     ["--engine"], type=OneOf(["auto", "direct", "spark"]), default="auto",
     help="direct: in this process, without Spark; auto: direct for logs up to 1 GiB (auto).",
@@ -270,12 +280,7 @@ report: Final = _command(
     "pocketmq report pocketmq-store --out today",
     click.Option(["--out"], metavar="DIR", default="report", help="Output folder (report)."),
     click.Option(["--late-target-ms"], type=WholeNumber(), metavar="MS", help="A line in plots of lateness: the target."),
-    click.Option(
-        ["--since"], metavar="TIME",
-        help="Only records stored from this time on: ISO 8601, UTC without a zone, or epoch ms.",
-    ),
-    click.Option(["--until"], metavar="TIME", help="Only records stored before it."),
-    _ENGINE, is_direct=_by_size,
+    _SINCE, _UNTIL, _ENGINE, is_direct=_by_size,
 )  # fmt: skip
 audit: Final = _command(
     "audit", _audit,
@@ -303,6 +308,11 @@ export: Final = _command(
     click.Option(["--format"], type=OneOf(["parquet", "json", "csv"]), default="parquet", help="File format (parquet)."),
     click.Option(["--topic"], metavar="TOPIC", multiple=True, help="Only this topic; may be repeated."),
     click.Option(
+        ["--table"], type=OneOf(["offsets", "delays", "topics"]),
+        help="Instead of the log, add this table as it is now, with the time of the run.",
+    ),
+    click.Option(["--hourly"], is_flag=True, help="Partitions by hour, below those by date."), _SINCE, _UNTIL,
+    click.Option(
         ["--body-as"], type=OneOf(["stored", "plain", "string", "json"]), default="stored",
         help="plain: decompressed; string, json: as text (stored).",
     ),
@@ -310,7 +320,7 @@ export: Final = _command(
         ["--mode"], type=OneOf(["FAILFAST", "DROPMALFORMED"]), default="FAILFAST",
         help="Handling of damaged records (FAILFAST).",
     ),
-    check=_local_folder,
+    check=_local_folder, is_direct=lambda options, size: options.table is not None,
 )  # fmt: skip
 ABOUT: Final = {
     "report": "one page of volume, lateness, lag, dead letters and consistency",

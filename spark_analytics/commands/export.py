@@ -1,6 +1,6 @@
 """Incremental export of the log to files of a table, by topic and date.
 
-    DIR/topic=.../date=.../*.parquet
+    DIR/topic=.../date=.../*.parquet        and hour=.../ below date, if asked for
     DIR/_rocketmq/00000001.json     a commit: the exported offset of each store, and the files of the commit
     DIR/_rocketmq/staging/          files being written
 
@@ -28,6 +28,7 @@ from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE
 FORMATS: Final = ("parquet", "json", "csv")
 STATE: Final = "_rocketmq"
 # CSV cannot represent bytes and maps.
+_LATER: Final[dict[str, Any]] = {"period": {}, "hourly": False}
 _AS_TEXT: Final = {"body": "base64(body)", "properties": "to_json(properties)"}
 
 
@@ -42,9 +43,12 @@ class Chosen:
     format: str = "parquet"
     topics: tuple[str, ...] = ()
     body_as: str = "stored"
+    period: tuple[tuple[str, str], ...] = ()
+    is_hourly: bool = False
 
     def told(self) -> dict[str, Any]:
-        return {"format": self.format, "topics": list(self.topics), "bodyAs": self.body_as}
+        own = {"format": self.format, "topics": list(self.topics), "bodyAs": self.body_as}
+        return own | {"period": dict(self.period), "hourly": self.is_hourly}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,8 @@ class _State:
 
     def check(self, chosen: Chosen) -> None:
         """Raise ExportError if the folder has an export with other parameters."""
-        before = self.last.get("of", chosen.told())
+        # Exports of earlier versions lack what was not a parameter then.
+        before = _LATER | self.last.get("of", chosen.told())
         for name, value in chosen.told().items():
             if before[name] != value:
                 raise ExportError(
@@ -161,7 +166,7 @@ def _export_store(spark: Any, store: str, state: _State, chosen: Chosen, mode: s
         )
     lost = max(0, log[0].physical_offset - begin) if begin and log else 0
     reader = spark.read.format("rocketmq").option("columns", ",".join((*COLUMNS, "storePath")))
-    options = {"startingOffset": str(begin), "bodyAs": chosen.body_as, "mode": mode}
+    options = {"startingOffset": str(begin), "bodyAs": chosen.body_as, "mode": mode} | dict(chosen.period)
     if chosen.topics:
         options["topic"] = ",".join(chosen.topics)
     last, records = _write(reader.options(**options).load(store), state.staging, chosen, state.number + 1)
@@ -185,8 +190,12 @@ def _write(records: Any, staging: Path, chosen: Chosen, number: int) -> tuple[in
     if chosen.body_as in ("string", "json"):
         as_text = {name: text for name, text in as_text.items() if name != "body"}
     names = [f"{as_text[name]} AS {name}" if name in as_text else name for name in COLUMNS]
-    shown = records.selectExpr(*names, f"{STORE_OF_FILE} AS store", "CAST(to_date(storeTimestamp) AS STRING) AS date")
-    writer = shown.write.format(chosen.format).partitionBy("topic", "date").option("header", "true")
+    parts = {"date": "CAST(to_date(storeTimestamp) AS STRING)"}
+    if chosen.is_hourly:
+        parts["hour"] = "date_format(storeTimestamp, 'HH')"
+    own = [f"{text} AS {name}" for name, text in parts.items()]
+    shown = records.selectExpr(*names, f"{STORE_OF_FILE} AS store", *own)
+    writer = shown.write.format(chosen.format).partitionBy("topic", *parts).option("header", "true")
     if chosen.format == "parquet":
         writer = writer.option("compression", "zstd")
     writer.save(str(staging))

@@ -36,13 +36,20 @@ Options:
 """
 
 import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
+import pocketmq
 from pocketmq.spark_analytics.reading.log_reader import asked_columns
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
@@ -100,10 +107,36 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         return None if name == MESSAGES else table_of(name)
 
 
+@contextmanager
+def _this_python(spark: Any) -> Iterator[None]:
+    """Let the workers of a local session run this Python, and find this package, whatever is in the working folder.
+
+    Spark takes a data source's Python and environment when it is registered; those of the user's functions stay as they are.
+    """
+    context = None if is_remote() else spark.sparkContext
+    if context is None or not context.master.startswith("local"):
+        yield
+        return
+    program, environment = context.pythonExec, dict(context.environment)
+    if "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
+    folder = str(Path(pocketmq.__file__).resolve().parents[1])
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    # Without it, Python looks into the working folder first.
+    context.environment["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        context.pythonExec = program
+        context.environment.clear()
+        context.environment.update(environment)
+
+
 def register(spark: Any) -> None:
     """Register the format `rocketmq` with a session. If the jar is on its class path, Spark prefers the reader in Java."""
     try:
-        spark.dataSource.register(RocketMQDataSource)
+        with _this_python(spark):
+            spark.dataSource.register(RocketMQDataSource)
     except PySparkException as error:
         # Spark 4.0 refuses the name of a data source in Java. It still finds `pyspark_rocketmq` by itself for reader=python.
         if error.getErrorClass() != "DATA_SOURCE_ALREADY_EXISTS":

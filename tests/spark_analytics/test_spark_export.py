@@ -119,3 +119,40 @@ def test_text_formats_topic_option_and_refused_exports(
     assert command("export", store.folder, "--out", tmp_path / "j", "--format", "json", "--body-as", "string") == 1
     assert "it is another store, or its log was truncated" in capsys.readouterr().err
     assert command("export", store.folder, "--out", "s3://bucket/x") == 2
+
+
+def test_period_and_hourly_partitions(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, out = GrowingStore(tmp_path / "store").grow(20), tmp_path / "out"
+    chosen = ("--out", out, "--hourly", "--since", "2025-12-31T23:59:55", "--until", "2026-01-01T00:00:05Z")
+    assert command("export", store.folder, *chosen) == 0
+    assert offsets(out) == store.log.physical_offsets[5:15]
+    folders = {str(path.parent.relative_to(out / "topic=A")) for path in (out / "topic=A").rglob("*.parquet")}
+    assert folders == {"date=2025-12-31/hour=23", "date=2026-01-01/hour=00"}
+    assert command("export", store.folder, *chosen) == 0
+    assert len(offsets(out)) == 10
+    assert command("export", store.folder, "--out", out, "--hourly") == 1
+    assert "has an export with period {" in capsys.readouterr().err
+
+
+def test_tables_are_added_per_run(command: Command, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    store = golden_stores["v4_clean"]
+    for name in ("offsets", "delays", "topics"):
+        for _ in range(2):
+            assert command("export", store, "--out", tmp_path / name, "--table", name) == 0
+        table = exported(tmp_path / name)
+        runs = table.column("at").unique().to_pylist()
+        assert len(runs) == 2 and all(run.tzinfo is not None for run in runs)
+        first = [row for row in table.to_pylist() if row["at"] == runs[0]]
+        assert len(first) == table.num_rows / 2 > 0 and {row["store"] for row in first} == {str(store)}
+    assert max(exported(tmp_path / "offsets").column("lag").drop_null().to_pylist()) == 117
+
+
+def test_table_as_csv(
+    command: Command, golden_stores: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = golden_stores["v5_clean"]
+    assert command("export", store, "--out", tmp_path, "--table", "topics", "--format", "csv") == 0
+    (path,) = tmp_path.rglob("topics-*.csv")
+    assert path.parent.name.startswith("date=") and '"message.type=DELAY"' in path.read_text()
+    assert command("export", store, "--out", tmp_path, "--table", "topics", "--format", "json") == 1
+    assert "--format is json: a table is exported as parquet or csv" in capsys.readouterr().err

@@ -174,6 +174,37 @@ def test_without_java_installed_and_without_registration(golden_stores: dict[str
     assert count == "297"
 
 
+OWN_SESSION = """
+import sys
+from pyspark.sql import SparkSession
+from pocketmq import spark_analytics
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+spark_analytics.register(spark)
+print(spark.read.format("rocketmq").option("columns", "topic").load(sys.argv[1]).count())
+"""
+
+
+def test_own_session_in_a_folder_with_modules_of_the_same_names(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    """The program's Python is not activated, and its working folder has a package `pocketmq` and a module `numpy`."""
+    (tmp_path / "pocketmq").mkdir()
+    for name in ("pocketmq/__init__.py", "numpy.py", "pyarrow.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong module')")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "job.py").write_text(OWN_SESSION)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK", "VIRTUAL_ENV"))}
+    environment |= {"PATH": os.pathsep.join(("/usr/bin", "/bin")), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment |= {"JAVA_HOME": str(Path(find_java()).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "job/job.py", str(golden_stores["v5_kill9"])],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0 and done.stdout.strip() == "297", done.stderr
+
+
 PLAIN = """
 import sys
 from pyspark.sql import SparkSession
