@@ -1,3 +1,4 @@
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -60,6 +61,15 @@ def engine(request: pytest.FixtureRequest) -> Any:
     from pocketmq.spark_analytics.pipelines.engine import SparkEngine
 
     return DirectEngine() if request.param == "direct" else SparkEngine(request.getfixturevalue("spark"))
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Restore the log level, which commands that run without Spark raise."""
+    logger = logging.getLogger("pocketmq.spark_analytics")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture
