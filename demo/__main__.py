@@ -160,7 +160,8 @@ def show(tour: Tour) -> None:
 def run_report() -> dict[str, Any]:
     """Run `python -m pocketmq.spark_analytics report` in sight of the user; return its totals."""
     out = HOME / "report"
-    command = [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(HOME / "store"), "--out", str(out)]
+    command = [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(HOME / "store"), "--engine", "spark"]
+    command += ["--out", str(out)]
     console.print(f"   [dim]$ {_plain(' '.join(['python', *command[1:]]))}[/]")
     try:
         done = subprocess.run([*command, "--master", "local[2]"], stdin=subprocess.DEVNULL, timeout=REPORT_SECONDS_MAX)
