@@ -34,7 +34,7 @@ class ConsumerConnection(Body):
 
 
 class QueueProgress(Body):
-    """The offsets of a group in a queue. `last_timestamp`: store time of the message consumed last, 0 if there is none."""
+    """The offsets of a group in a queue. `last_timestamp`: store time of the message consumed last; 0: none was consumed."""
 
     broker_offset: int = 0
     consumer_offset: int = 0

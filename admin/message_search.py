@@ -64,7 +64,7 @@ async def _name_of(admin: AdminClient, address: str) -> str:
 async def by_key(
     admin: AdminClient, topic: str, key: str, max_num: int = MAX_NUM, begin_ms: int = 0, end_ms: int = EVER
 ) -> list[StoredMessage]:
-    """Return the messages of a topic that have a key, by store time. Raises RemotingError 208 if there is none."""
+    """Return the messages of a topic with a key, sorted by store time. Raises RemotingError 208 if no message matches."""
 
     def has_key(stored: StoredMessage) -> bool:
         return key in (stored.message.keys or "").split(KEY_SEPARATOR)
@@ -76,7 +76,7 @@ async def by_key(
 async def by_unique_key(
     admin: AdminClient, topic: str, key: str, begin_ms: int = 0, end_ms: int = EVER
 ) -> list[StoredMessage]:
-    """Return the messages of a topic with a sender's id, the oldest first. Raises RemotingError 208 if there is none."""
+    """Return the messages of a topic with a unique key, the oldest first. Raises RemotingError 208 if no message matches."""
 
     def has_id(stored: StoredMessage) -> bool:
         return stored.message.msg_id == key

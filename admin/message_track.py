@@ -1,4 +1,4 @@
-"""Which consumer groups of a topic have consumed a message."""
+"""Consumption status of a message in each consumer group of its topic."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from pocketmq.remoting.dispatch import RemotingError
 
 
 class MessageTrack(NamedTuple):
-    """What a group did with a message."""
+    """Consumption status of a message in one consumer group."""
 
     consumer_group: str
     track_type: str

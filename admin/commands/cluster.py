@@ -45,7 +45,10 @@ async def cluster_list(run: Run, more_stats: bool, interval: int | None, cluster
 
 
 async def _brokers(run: Run, wanted: str | None) -> list[tuple[str, str, str, str, Mapping[str, str]]]:
-    """Return (cluster, broker name, broker id, address, runtime info) of all brokers; an empty info if there is none."""
+    """Return (cluster, broker name, broker id, address, runtime info) of each broker.
+
+    The runtime info of a broker that refuses or does not answer is empty; the failure is shown as a warning.
+    """
     info = await run.admin.cluster_info()
     found = []
     for cluster in [wanted] if wanted else info.cluster_addr_table:
@@ -76,7 +79,7 @@ def _load(table: Mapping[str, str]) -> tuple[Any, ...]:
 
 
 def first_rate(rates: str) -> float:
-    """Return the first of the rates over 10 s, 1 min and 10 min, which are separated by blanks; 0 if there is none."""
+    """Return the rate over 10 s, the first of the blank-separated rates over 10 s, 1 min and 10 min; 0 for an empty text."""
     return float((rates.split() or ["0"])[0])
 
 

@@ -165,7 +165,7 @@ async def query_msg_by_key(run: Run, topic: str, msg_key: str, **given: Any) -> 
     option("-o", "--offset", "queue offset", type=WholeNumber(0), required=True),
 )
 async def query_msg_by_offset(run: Run, topic: str, broker_name: str, queue_id: int, offset: int) -> object:
-    """Show the message at a queue offset; nothing, if there is none."""
+    """Show the message at a queue offset. Prints nothing if the queue has no message there."""
     queue = MessageQueue(broker_name.strip(), queue_id, topic.strip())
     address = await address_of(run.admin, queue.topic, queue.broker_name)
     pulled = await pull(run.admin, address, queue, offset, 1)
