@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pocketmq.admin.output import Output, Table, printable
-from pocketmq.runtime.commands import FAILURE, Command, complain
-from pocketmq.runtime.option_types import ADDRESS, ADDRESSES, NAMESRV_DEFAULT
+from pocketmq.runtime.command_line.commands import FAILURE, Command, complain
+from pocketmq.runtime.command_line.option_types import ADDRESS, ADDRESSES, NAMESRV_DEFAULT
 
 if TYPE_CHECKING:
     from pocketmq.admin.admin_client import AdminClient

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pocketmq.runtime.option_types import Checked
+from pocketmq.runtime.command_line.option_types import Checked
 
 NOW_MS: Final = -1
 """Stands for the end of a queue in requests."""

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import click
 
 from pocketmq.admin.commands import FAMILIES
-from pocketmq.runtime.commands import Command, Group, Lazy, complain, nearest, run
+from pocketmq.runtime.command_line.commands import Command, Group, Lazy, complain, nearest, run
 
 EXIT_USAGE: Final = 1
 """For wrong options, as Apache's tool."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketmq.runtime import command_line
+from pocketmq.runtime.command_line import server_arguments
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -17,8 +17,8 @@ DESCRIPTION = "Run a RocketMQ broker."
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a broker until it is told to stop; the process ends with lifecycle's exit code."""
-    arguments = command_line.parse(PROGRAM, DESCRIPTION, argv, with_test_clock=True)
-    with command_line.many_imports():
+    arguments = server_arguments.parse(PROGRAM, DESCRIPTION, argv, with_test_clock=True)
+    with server_arguments.many_imports():
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
         from pocketmq.broker.config_updates import KEPT_FILE
@@ -30,10 +30,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         kept = Path(MessageStoreConfig().store_path(KEPT_FILE))
         declared = [BrokerConfig, MessageStoreConfig, TlsConfig, LogConfig]
-        config, store_config, tls_config, log_config = command_line.configure(
+        config, store_config, tls_config, log_config = server_arguments.configure(
             PROGRAM, arguments, declared, IGNORED_KEYS, kept
         )
-    command_line.set_up_logs(PROGRAM, log_config, "broker.log")
+    server_arguments.set_up_logs(PROGRAM, log_config, "broker.log")
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
     file = None if arguments.config_file is None else arguments.config_file.absolute()
     broker = Broker(config, store_config, None, clock, tls_config, config_file=file, more_configs=[log_config])

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pocketmq.runtime import command_line
+from pocketmq.runtime.command_line import server_arguments
 
 if TYPE_CHECKING:
     from pocketmq.metrics.monitored import Monitored
@@ -16,8 +16,8 @@ DESCRIPTION = "Run a RocketMQ name server."
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code."""
-    arguments = command_line.parse(PROGRAM, DESCRIPTION, argv)
-    with command_line.many_imports():
+    arguments = server_arguments.parse(PROGRAM, DESCRIPTION, argv)
+    with server_arguments.many_imports():
         from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig, kept_file
         from pocketmq.namesrv.namesrv import NameServer
         from pocketmq.remoting.tls import TlsConfig
@@ -26,10 +26,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         kept = kept_file(NamesrvConfig())
         declared = [NamesrvConfig, TlsConfig, LogConfig]
-        config, tls_config, log_config = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS, kept)
+        config, tls_config, log_config = server_arguments.configure(PROGRAM, arguments, declared, IGNORED_KEYS, kept)
     if arguments.config_file is not None:
         config.config_store_path = str(arguments.config_file.absolute())
-    command_line.set_up_logs(PROGRAM, log_config, "namesrv.log")
+    server_arguments.set_up_logs(PROGRAM, log_config, "namesrv.log")
     with pid_file.registered(PROGRAM, config.kv_config_path):
         server = NameServer(config, tls_config=tls_config, more_configs=[log_config])
         if config.metrics_port is None:

@@ -16,9 +16,9 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from pocketmq.runtime.commands import USAGE_ERROR, Command, CommandError, Group, Lazy, call
+from pocketmq.runtime.command_line.commands import USAGE_ERROR, Command, CommandError, Group, Lazy, call
+from pocketmq.runtime.command_line.option_types import OneOf, WholeNumber
 from pocketmq.runtime.error_text import reason
-from pocketmq.runtime.option_types import OneOf, WholeNumber
 from pocketmq.spark_analytics.files.places import LogFile, log_files
 from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels

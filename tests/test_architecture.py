@@ -35,8 +35,8 @@ FUNCTION_LINES_MAX = 70
 VAGUE = {"common", "util", "utils", "helper", "helpers", "misc"}
 PRINTING = (
     "pocketmq.cli.",
-    "pocketmq.runtime.command_line",
-    "pocketmq.runtime.commands",
+    "pocketmq.runtime.command_line.server_arguments",
+    "pocketmq.runtime.command_line.commands",
     "pocketmq.spark_analytics.commands.report",
 )
 """Modules that write to standard output, beside every `__main__`."""

@@ -16,7 +16,7 @@ from pocketmq.remoting.bodies import KVTable
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime import properties_file
-from pocketmq.runtime.option_types import WholeNumber
+from pocketmq.runtime.command_line.option_types import WholeNumber
 
 WHERE = targets("this broker", "all masters of this cluster")
 ALL_BROKERS = targets("this broker", "all brokers of this cluster")

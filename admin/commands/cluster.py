@@ -11,7 +11,7 @@ from pocketmq.admin.output import Table
 from pocketmq.remoting.bodies import KVTable
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime.option_types import WholeNumber
+from pocketmq.runtime.command_line.option_types import WholeNumber
 
 BASE = Table(
     "#Cluster Name|#Broker Name|#BID|#Addr|#Version|#InTPS(LOAD)|#OutTPS(LOAD)|#PCWait(ms)|#Hour|#SPACE",

@@ -31,7 +31,7 @@ from pocketmq.remoting.bodies import Connection, MessageQueue
 from pocketmq.remoting.codes import LanguageCode, RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import ProducerGroupRequestHeader
-from pocketmq.runtime.option_types import ADDRESS
+from pocketmq.runtime.command_line.option_types import ADDRESS
 
 GROUP = option("-g", "--consumerGroup", "consumer group name", required=True)
 BROKER = option("-b", "--brokerAddr", "ask this broker", type=ADDRESS)

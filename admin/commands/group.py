@@ -15,7 +15,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
 from pocketmq.remoting.pop_bodies import MessageRequestMode
-from pocketmq.runtime.option_types import Checked, WholeNumber
+from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 
 WHERE = targets("this broker", "all masters of this cluster")
 GROUP = option("-g", "--groupName", "consumer group name", required=True)

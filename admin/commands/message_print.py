@@ -20,7 +20,7 @@ from pocketmq.admin.queue_reading import (
 from pocketmq.admin.stored_messages import StoredMessage, as_document, one_line
 from pocketmq.admin.times import TIME, Time
 from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.runtime.option_types import Checked, WholeNumber
+from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 
 Documents = list[dict[str, Any]]
 

@@ -22,7 +22,7 @@ from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, QueryConsumeQueueRequestHeader
-from pocketmq.runtime.option_types import ADDRESS, WholeNumber
+from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 
 MESSAGE_ID = option("-i", "--msgId", "unique key of the message, which its sender gave", required=True)
 GROUP = option("-g", "--consumerGroup", "with -d: the client's consumer group")

@@ -17,7 +17,7 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, ConsumeStatsRequestHeader
 from pocketmq.remoting.headers.query import ConsumerRunningInfoRequestHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
-from pocketmq.runtime.option_types import WholeNumber
+from pocketmq.runtime.command_line.option_types import WholeNumber
 
 
 @command("startMonitoring", option("-i", "--interval", "seconds between two rounds", type=WholeNumber(1), default=60))

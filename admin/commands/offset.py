@@ -19,7 +19,7 @@ from pocketmq.remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.remoting.headers.topic import TopicRequestHeader
-from pocketmq.runtime.option_types import ADDRESS, WholeNumber
+from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 
 GROUP = option("-g", "--group", "consumer group name", required=True)
 FORCE = option("-f", "--force", "false: only move queues backwards", type=bool, default=True)

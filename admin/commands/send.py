@@ -15,7 +15,7 @@ from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime.option_types import WholeNumber
+from pocketmq.runtime.command_line.option_types import WholeNumber
 
 SENT = Table("#Broker Name|#QID|#Send Result|#MsgId", "%-32s  %-4s  %-20s    %s", "brokerName queueId status msgId")
 TIMES = Table("#Broker Name|#QID|#Send Result|#RT", "%-32s  %-4s  %-20s    %s", "brokerName queueId succeeded rtMs")

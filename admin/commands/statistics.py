@@ -13,7 +13,7 @@ from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import BrokerConsumeStatsRequestHeader, BrokerStatsRequestHeader
-from pocketmq.runtime.option_types import ADDRESS, WholeNumber
+from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 
 STATS = Table(
     "#Topic|#Consumer Group|#Accumulation|#InTPS|#OutTPS|#InMsg24Hour|#OutMsg24Hour",

@@ -16,7 +16,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.route import GetKVConfigResponseHeader, KVConfigKeyRequestHeader, PutKVConfigRequestHeader
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicInNamesrvRequestHeader, TopicRequestHeader
-from pocketmq.runtime.option_types import WholeNumber
+from pocketmq.runtime.command_line.option_types import WholeNumber
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 UNIT, HAS_UNIT_SUB = 1, 2

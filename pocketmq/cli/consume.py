@@ -22,7 +22,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
 from pocketmq.remoting.headers.topic import DeleteTopicInNamesrvRequestHeader, TopicRequestHeader
-from pocketmq.runtime.commands import warn
+from pocketmq.runtime.command_line.commands import warn
 from pocketmq.runtime.error_text import reason
 
 OWN_GROUP: Final = "pocketmq-consume"

@@ -27,7 +27,7 @@ from pocketmq.remoting.headers.delay import (
     DelayedMessageRequestHeader,
     QueryDelayedRequestHeader,
 )
-from pocketmq.runtime.commands import complain
+from pocketmq.runtime.command_line.commands import complain
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
 _PAGE: Final = 256

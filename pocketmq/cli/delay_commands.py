@@ -8,8 +8,8 @@ import click
 
 from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.cli.server_options import server_options
-from pocketmq.runtime.commands import Command, Group, Lazy
-from pocketmq.runtime.option_types import Checked, WholeNumber
+from pocketmq.runtime.command_line.commands import Command, Group, Lazy
+from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 from pocketmq.store_tools.files.value_text import TIME_FORMS, parse_time_ms
 
 _HERE: Final = "pocketmq.cli.delay_commands"

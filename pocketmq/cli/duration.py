@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from pocketmq.runtime.option_types import Checked
+from pocketmq.runtime.command_line.option_types import Checked
 
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)", re.ASCII)

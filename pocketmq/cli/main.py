@@ -7,7 +7,7 @@ Shell completion: eval "$(_POCKETMQ_COMPLETE=bash_source pocketmq)", or zsh_sour
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from pocketmq.runtime.commands import Group, Lazy, run
+from pocketmq.runtime.command_line.commands import Group, Lazy, run
 
 _ANALYTICS: Final = {
     "report": "one page of volume, lateness, lag, dead letters and consistency",

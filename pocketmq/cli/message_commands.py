@@ -7,8 +7,8 @@ import click
 
 from pocketmq.cli.duration import DURATION
 from pocketmq.cli.server_options import server_options
-from pocketmq.runtime.commands import Command
-from pocketmq.runtime.option_types import Number, OneOf, WholeNumber
+from pocketmq.runtime.command_line.commands import Command
+from pocketmq.runtime.command_line.option_types import Number, OneOf, WholeNumber
 
 DELAY_LEVEL_MAX = 18
 _ACTIONS = OneOf(["read", "advance"])

@@ -15,7 +15,7 @@ from rich.console import Console
 from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.client.access import PLAIN
 from pocketmq.runtime.clock import SystemClock
-from pocketmq.runtime.commands import CommandError
+from pocketmq.runtime.command_line.commands import CommandError
 from pocketmq.runtime.error_text import reason
 from pocketmq.store.ha.log_comparison import is_same, offsets_in_file, parted_at, tail_differs_at
 from pocketmq.store.log import quarantine

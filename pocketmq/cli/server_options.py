@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from pocketmq.runtime.commands import CommandError
+from pocketmq.runtime.command_line.commands import CommandError
+from pocketmq.runtime.command_line.option_types import ADDRESSES, NAMESRV_DEFAULT
 from pocketmq.runtime.error_text import reason, system_reason
-from pocketmq.runtime.option_types import ADDRESSES, NAMESRV_DEFAULT
 
 if TYPE_CHECKING:
     from pocketmq.client.access import Access

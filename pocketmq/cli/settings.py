@@ -10,7 +10,7 @@ from pocketmq.namesrv.config import IGNORED_KEYS as NAMESRV_IGNORED_KEYS
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import config_file
-from pocketmq.runtime.commands import warn
+from pocketmq.runtime.command_line.commands import warn
 from pocketmq.runtime.config import bind, items_of, nearest, unknown_key
 from pocketmq.runtime.error_text import system_reason
 from pocketmq.runtime.log_config import LogConfig

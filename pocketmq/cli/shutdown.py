@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 import click
 
 from pocketmq.runtime import pid_file
-from pocketmq.runtime.commands import Command, complain, run
-from pocketmq.runtime.option_types import OneOf
+from pocketmq.runtime.command_line.commands import Command, complain, run
+from pocketmq.runtime.command_line.option_types import OneOf
 
 _PROGRAMS: Final = {"broker": "mqbroker", "namesrv": "mqnamesrv"}
 NOTHING_RUNS: Final = 255

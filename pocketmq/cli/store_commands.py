@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pocketmq.runtime.commands import Command, CommandError, Group, Lazy
+from pocketmq.runtime.command_line.commands import Command, CommandError, Group, Lazy
+from pocketmq.runtime.command_line.option_types import ADDRESS, Checked, OneOf, WholeNumber
 from pocketmq.runtime.error_text import reason
-from pocketmq.runtime.option_types import ADDRESS, Checked, OneOf, WholeNumber
 from pocketmq.store_tools.files.value_text import TIME_FORMS, parse_time_ms
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -19,7 +19,7 @@ from pocketmq.namesrv.namesrv_source import NamesrvSource
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import Clock, SystemClock, VirtualClock
-from pocketmq.runtime.commands import warn
+from pocketmq.runtime.command_line.commands import warn
 from pocketmq.runtime.config import bind
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError

@@ -11,7 +11,7 @@ from rich.table import Table
 from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
 from pocketmq.cli.processes import NotReady
-from pocketmq.runtime.commands import CommandError, complain, nearest, warn
+from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, warn
 from pocketmq.runtime.lifecycle import stop_signals
 
 _BY_LAYOUT = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from pocketmq.runtime.commands import Command
-from pocketmq.runtime.option_types import WholeNumber
-from pocketmq.runtime.server_command import TEST_CLOCK_HELP
+from pocketmq.runtime.command_line.commands import Command
+from pocketmq.runtime.command_line.option_types import WholeNumber
+from pocketmq.runtime.command_line.server_command import TEST_CLOCK_HELP
 
 BROKER_PORT_DISTANCE = 10
 """Between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""
@@ -58,7 +58,7 @@ pocketmq up --advertise 192.168.0.7
 @click.option("--slaves", type=WholeNumber(), help="Give each of these masters N slaves.")
 def up(**values: Any) -> int:
     """Run servers until SIGTERM or Ctrl-C."""
-    from pocketmq.runtime.command_line import many_imports
+    from pocketmq.runtime.command_line.server_arguments import many_imports
 
     with many_imports():
         from pocketmq.cli import up as command

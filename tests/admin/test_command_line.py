@@ -14,7 +14,7 @@ from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.commands import FAMILIES
 from pocketmq.admin.output import Output, Table
 from pocketmq.admin.tool import declared, main
-from pocketmq.runtime.commands import run as run_command
+from pocketmq.runtime.command_line.commands import run as run_command
 from tests.admin.conftest import Mqadmin
 
 SUMMARIES = {name: summary for family in FAMILIES.values() for name, summary in family.items()}

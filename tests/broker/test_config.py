@@ -19,7 +19,7 @@ from pocketmq.broker.config import (
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.remoting.tls import TlsConfig
-from pocketmq.runtime import command_line
+from pocketmq.runtime.command_line import server_arguments
 from pocketmq.runtime.config import items_of
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.runtime.log_config import LogConfig
@@ -68,9 +68,9 @@ def configure(text: str, tmp_path: Path, *options: str) -> tuple[BrokerConfig, M
 def configure_all(text: str, tmp_path: Path, *options: str) -> tuple[BrokerConfig, MessageStoreConfig, TlsConfig]:
     path = tmp_path / "broker.conf"
     path.write_text(text)
-    arguments = command_line.parse(PROGRAM, "", ["-c", str(path), *options])
+    arguments = server_arguments.parse(PROGRAM, "", ["-c", str(path), *options])
     declared = [BrokerConfig, MessageStoreConfig, TlsConfig, LogConfig]
-    broker, store, tls, _ = command_line.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
+    broker, store, tls, _ = server_arguments.configure(PROGRAM, arguments, declared, IGNORED_KEYS)
     return broker, store, tls
 
 

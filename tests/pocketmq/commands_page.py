@@ -10,8 +10,8 @@ from pocketmq.broker import __main__ as broker
 from pocketmq.cli.main import TOOL
 from pocketmq.cli.shutdown import mqshutdown
 from pocketmq.namesrv import __main__ as namesrv
-from pocketmq.runtime.commands import Command, Group
-from pocketmq.runtime.server_command import server_command
+from pocketmq.runtime.command_line.commands import Command, Group
+from pocketmq.runtime.command_line.server_command import server_command
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 BEGIN, END = "<!-- commands -->\n", "<!-- end -->"

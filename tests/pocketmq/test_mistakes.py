@@ -19,7 +19,7 @@ from pocketmq.cli.main import main as pocketmq
 from pocketmq.cli.processes import Server, start_up
 from pocketmq.cli.shutdown import main as mqshutdown
 from pocketmq.namesrv.__main__ import main as mqnamesrv
-from pocketmq.runtime.commands import Command, Group
+from pocketmq.runtime.command_line.commands import Command, Group
 from tests.pocketmq import commands_page
 
 MAINS: dict[str, Callable[..., None]] = {

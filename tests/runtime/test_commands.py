@@ -6,8 +6,8 @@ import click
 import pytest
 
 from pocketmq import __version__
-from pocketmq.runtime.commands import Command, CommandError, Group, Lazy, complain, run, warn
-from pocketmq.runtime.option_types import ADDRESSES, OneOf, WholeNumber
+from pocketmq.runtime.command_line.commands import Command, CommandError, Group, Lazy, complain, run, warn
+from pocketmq.runtime.command_line.option_types import ADDRESSES, OneOf, WholeNumber
 
 
 @click.command(cls=Command, help="Greet somebody.", examples="tool greet Ann --times 2\n\ntool greet Bob")

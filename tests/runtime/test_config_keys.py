@@ -8,7 +8,7 @@ from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
 from pocketmq.namesrv.config import IGNORED_KEYS as NAMESRV_IGNORED_KEYS
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.tls import TlsConfig
-from pocketmq.runtime import command_line
+from pocketmq.runtime.command_line import server_arguments
 from pocketmq.runtime.config import bind, items_of
 from pocketmq.store.config import MessageStoreConfig
 
@@ -23,7 +23,9 @@ def apache_keys(server: str) -> list[str]:
 
 
 def configured(arguments: list[str], kept: Path | None = None) -> list[object]:
-    return command_line.configure("mqbroker", command_line.parse("mqbroker", "", arguments), BROKER, IGNORED_KEYS, kept)
+    return server_arguments.configure(
+        "mqbroker", server_arguments.parse("mqbroker", "", arguments), BROKER, IGNORED_KEYS, kept
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from pocketmq.runtime import log
-from pocketmq.runtime.command_line import parse
+from pocketmq.runtime.command_line.server_arguments import parse
 from pocketmq.runtime.log_config import LogConfig, LogFormat
 
 

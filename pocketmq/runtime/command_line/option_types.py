@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from pocketmq.runtime.commands import nearest
+from pocketmq.runtime.command_line.commands import nearest
 
 NAMESRV_DEFAULT: Final = "127.0.0.1:9876"
 

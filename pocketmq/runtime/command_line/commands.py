@@ -12,7 +12,7 @@
 
 A command ends by an exception with one line per problem on standard error, `pocketmq: error: ...`, without a traceback:
 `click.UsageError` and `click.BadParameter` for a wrong command line (exit code 2), `CommandError` for all else (1).
-`runtime.option_types` has types of options whose errors are in the same style. `-h`, `--help` and `--version` are added to
+`option_types` has types of options whose errors are in the same style. `-h`, `--help` and `--version` are added to
 each command. POCKETMQ_TRACEBACK=1 shows where an error that nobody expected comes from.
 """
 

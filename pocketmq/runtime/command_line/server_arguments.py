@@ -51,7 +51,7 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
     usual = None if f"_{program.upper()}_COMPLETE" in os.environ else _usual(words)
     if usual is not None:
         return usual
-    from pocketmq.runtime import server_command
+    from pocketmq.runtime.command_line import server_command
 
     return Arguments(**server_command.parse(program, description, words, with_test_clock=with_test_clock))
 

@@ -1,4 +1,4 @@
-"""The options of `mqnamesrv` and `mqbroker`, declared with `click`. `command_line` uses it for all but a usual start."""
+"""The options of `mqnamesrv` and `mqbroker`, declared with `click`. `server_arguments` uses it for all but a usual start."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import click
 
-from pocketmq.runtime import commands
-from pocketmq.runtime.command_line import CONFIG_FILE, NAME_SERVERS, PORT
-from pocketmq.runtime.option_types import Addresses, WholeNumber
+from pocketmq.runtime.command_line import commands
+from pocketmq.runtime.command_line.option_types import Addresses, WholeNumber
+from pocketmq.runtime.command_line.server_arguments import CONFIG_FILE, NAME_SERVERS, PORT
 
 TEST_CLOCK_HELP: Final = "For tests: message time stands still until `pocketmq clock advance 30m`."
 
@@ -39,7 +39,7 @@ def server_command(program: str, description: str, *, with_test_clock: bool = Fa
 
 
 def parse(program: str, description: str, argv: Sequence[str], *, with_test_clock: bool) -> dict[str, Any]:
-    """Return the values of the fields of `command_line.Arguments`. Exits with code 2 on errors, with 0 after help."""
+    """Return the values of the fields of `server_arguments.Arguments`. Exits with code 2 on errors, with 0 after help."""
     found = commands.parse(server_command(program, description, with_test_clock=with_test_clock), program, argv)
     return {
         "config_file": found["configfile"],
