@@ -8,16 +8,17 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from pocketmq.client import broker_requests
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.message import local_address
 from pocketmq.client.route import MASTER_ID, BrokerAddress, Routes
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.client import TlsMismatch
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import Body, RemotingCommand, Request
-from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.command import Body, RemotingCommand
+from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.header import CommandHeader
-from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from pocketmq.remoting.headers.consumer import UnregisterClientRequestHeader
 
 log = logging.getLogger("client")
 
@@ -41,13 +42,15 @@ class ClientInstance:
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
         """`namesrv`: HOST:PORT, several separated by `;`. Raises ValueError, or StartError for unusable certificates."""
         addresses = _addresses(namesrv)
-        table = routes(Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, _ids_changed))
-        self.remoting = access.client(table, self)
+        self.remoting = access.client(broker_requests.ROUTES, self)
         self.routes = Routes(self.remoting, addresses)
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
         self.producer_group: str | None = None
         self.consumer_data: Callable[[], ConsumerData] | None = None
-        self.on_ids_changed: Callable[[], None] | None = None
+        self.member: broker_requests.GroupMember | None = None
+        """The consumer to which brokers send requests."""
+        self.asked_tasks: set[asyncio.Task[None]] = set()
+        """Messages that are consumed directly, at a broker's request."""
         self._tasks: list[asyncio.Task[None]] = []
         self._unreachable: dict[str, float] = {}
         """Addresses of brokers that could not be reached, and until when others are preferred (monotonic seconds)."""
@@ -170,7 +173,8 @@ class ClientInstance:
         return self.routes.heartbeat_addresses(with_slaves=self.consumer_data is not None)
 
     async def close(self, consumer_group: str | None = None) -> None:
-        """Unregister from the brokers and close all connections."""
+        """Finish what brokers have asked for, unregister from them and close all connections."""
+        await asyncio.gather(*self.asked_tasks, return_exceptions=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -202,8 +206,3 @@ def _addresses(namesrv: str) -> list[str]:
         if not (host and port.isdecimal() and port.isascii() and 0 < int(port) < 65536):
             raise ValueError(f"name server address {address!r} is not HOST:PORT, such as 127.0.0.1:9876")
     return addresses
-
-
-def _ids_changed(instance: ClientInstance, request: Request[ConsumerGroupRequestHeader]) -> None:
-    if instance.on_ids_changed is not None:
-        instance.on_ids_changed()

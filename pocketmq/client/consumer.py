@@ -14,6 +14,7 @@ reached. Consumer offsets are then stored at the slave, and at the master once i
 are sent back. While a queue's master is away, another broker's master is used; without one, the queue waits.
 
 Queues are allocated again when the broker notifies a change of the group (NOTIFY_CONSUMER_IDS_CHANGED), and every 20 s.
+Brokers also ask what a consumer does, have it consume one message, and reset its offsets (client/broker_requests).
 """
 
 import asyncio
@@ -22,20 +23,25 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.broker_requests import CR_SUCCESS, CR_THROW_EXCEPTION, ConsumeMessageDirectlyResult
 from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.consume_rates import ConsumeRates
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.message import RETRY_GROUP_PREFIX, MessageExt, java_hash
+from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt, java_hash
 from pocketmq.client.message_check import check_group, check_topic
+from pocketmq.client.process_queue import ProcessQueue, now_ms
 from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.client.rebalance import allocate_averagely
+from pocketmq.client.running_info import running_info
 from pocketmq.client.send_back import send_back
 from pocketmq.remoting.bodies import ConsumerData, ConsumerIdList, MessageQueue, SubscriptionData, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
+from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped
 
 log = logging.getLogger("client")
 
@@ -48,25 +54,6 @@ PAUSE_S: Final = 1.0
 Listener = Callable[[MessageExt], Awaitable[None] | None]
 
 _FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
-
-
-class _ProcessQueue:
-    """A queue allocated to this client, and the task that consumes it."""
-
-    def __init__(self, queue: MessageQueue) -> None:
-        self.queue = queue
-        self.consumer_offset = -1
-        self.committed_offset = -1
-        """Consumer offset that the master has stored; -1 before the first commit."""
-        self.is_dropped = False
-        self.is_pulling = False
-        self.task: asyncio.Task[None]
-
-    def drop(self) -> None:
-        """Take no further message. A pull is cancelled; a message in the listener is finished."""
-        self.is_dropped = True
-        if self.is_pulling:
-            self.task.cancel()
 
 
 class PushConsumer:
@@ -83,12 +70,16 @@ class PushConsumer:
         self._puller = PullConsumer(namesrv, group, instance=self.instance)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._listeners: dict[str, Listener] = {}
-        self._held: dict[MessageQueue, _ProcessQueue] = {}
+        self._held: dict[MessageQueue, ProcessQueue] = {}
+        self._started_ms = now_ms()
+        self._resets: dict[MessageQueue, int] = {}
+        """Consumer offsets at which a broker has asked to continue, of allocated queues."""
+        self._rates: dict[str, ConsumeRates] = {}
         self._rebalance_now = asyncio.Event()
         self._rebalance_task: asyncio.Task[None] | None = None
         self._is_finishing = False
         self.instance.consumer_data = self._consumer_data
-        self.instance.on_ids_changed = self._rebalance_now.set
+        self.instance.member = self
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -164,6 +155,7 @@ class PushConsumer:
                     await self._rebalance_now.wait()
             self._rebalance_now.clear()
             try:
+                await self._apply_resets()
                 await self._rebalance()
             except (OSError, TimeoutError, RemotingError) as failure:
                 log.warning("rebalance of %s: %s", self.group, failure)
@@ -183,9 +175,23 @@ class PushConsumer:
             held = {queue for queue in self._held if queue.topic == topic}
             await self._drop(list(held - mine))
             for queue in () if self._is_finishing else mine - held:
-                work = _ProcessQueue(queue)
-                self._held[queue] = work
-                work.task = asyncio.create_task(self._consume_queue(work))
+                self._take(ProcessQueue(queue))
+
+    def _take(self, work: ProcessQueue) -> None:
+        self._held[work.queue] = work
+        work.task = asyncio.create_task(self._consume_queue(work))
+
+    async def _apply_resets(self) -> None:
+        """Continue queues at the offsets that a broker has sent, after the messages in the listeners."""
+        resets, self._resets = self._resets, {}
+        works = [self._held[queue] for queue in resets if queue in self._held and not self._is_finishing]
+        for work in works:
+            work.drop()
+        await asyncio.gather(*(work.task for work in works), return_exceptions=True)
+        for work in works:
+            begin = ProcessQueue(work.queue, resets[work.queue])
+            self._take(begin)
+            await self._commit(begin)
 
     async def _client_ids(self, queues: list[MessageQueue]) -> list[str] | None:
         """Return the group's members as known by a broker; None if it knows none, and the allocation is kept.
@@ -217,9 +223,45 @@ class PushConsumer:
         for work in works:
             await self._commit(work)
 
+    # Requests of brokers (broker_requests.GroupMember)
+
+    def allocate_now(self) -> None:
+        """Allocate the queues again at once."""
+        self._rebalance_now.set()
+
+    def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+        """Continue allocated queues at these consumer offsets, after the messages in the listeners."""
+        self._resets |= {queue: offset for queue, offset in offsets.items() if queue in self._held}
+        self._rebalance_now.set()
+
+    def offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the consumer offsets of the allocated queues of a topic, as far as they are known."""
+        held = (work for work in self._held.values() if work.queue.topic == topic and work.consumer_offset >= 0)
+        return {work.queue: work.consumer_offset for work in held}
+
+    def running_info(self, with_stacks: bool) -> dict[str, Any]:
+        """Return ConsumerRunningInfo, the answer of GET_CONSUMER_RUNNING_INFO."""
+        works, addresses = self._held.values(), self.instance.routes.namesrv_addresses
+        return running_info(self._consumer_data(), addresses, self._started_ms, works, self._rates, with_stacks)
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener of its topic; offsets do not change. Raises LookupError without a listener."""
+        topic = message.topic if message.topic in self._listeners else message.properties.get(RETRY_TOPIC, message.topic)
+        listener = self._listeners.get(topic)
+        if listener is None:
+            raise LookupError(f"this consumer has no listener for topic {topic}, only for {', '.join(self._listeners)}")
+        began_s = time.monotonic()
+        failure = await self._listen(message, topic, listener)
+        spent_ms = int((time.monotonic() - began_s) * 1000)
+        if failure is None:
+            return ConsumeMessageDirectlyResult(CR_SUCCESS, spent_ms)
+        return ConsumeMessageDirectlyResult(
+            CR_THROW_EXCEPTION, spent_ms, clipped(f"{type(failure).__name__}: {failure}", REMARK_SIZE_MAX)
+        )
+
     # One queue
 
-    async def _consume_queue(self, work: _ProcessQueue) -> None:
+    async def _consume_queue(self, work: ProcessQueue) -> None:
         while not work.is_dropped:
             try:
                 await self._consume_batch(work)
@@ -232,11 +274,12 @@ class PushConsumer:
                     await self.instance.heartbeat()  # the broker was restarted and does not know the group yet
                 await asyncio.sleep(PAUSE_S)
 
-    async def _consume_batch(self, work: _ProcessQueue) -> None:
+    async def _consume_batch(self, work: ProcessQueue) -> None:
         work.is_pulling = True  # until it has messages, the task may be cancelled at any point
         if work.consumer_offset < 0:
             work.consumer_offset = await self._begin_offset(work.queue)
         own = self._subscriptions[work.queue.topic]
+        asked_s = time.monotonic()
         result = await self._puller.pull(
             work.queue,
             work.consumer_offset,
@@ -248,6 +291,9 @@ class PushConsumer:
         if result.is_refused_by_slave:
             await asyncio.sleep(PAUSE_S)
         work.is_pulling = False
+        work.pulled(result.messages)
+        if result.messages:
+            self._rates_of(work.queue.topic).pulled(len(result.messages), (time.monotonic() - asked_s) * 1000)
         for message in result.messages:
             if work.is_dropped:
                 return
@@ -255,6 +301,7 @@ class PushConsumer:
             if is_wanted and not await self._consume(message, work):
                 return
             work.consumer_offset = message.queue_offset + 1
+            work.consumed()
         work.consumer_offset = result.next_begin_offset
 
     async def _begin_offset(self, queue: MessageQueue) -> int:
@@ -265,22 +312,34 @@ class PushConsumer:
             return await self._puller.max_offset(queue)
         return max(0, await self._puller.min_offset(queue))
 
-    async def _consume(self, message: MessageExt, work: _ProcessQueue) -> bool:
+    async def _consume(self, message: MessageExt, work: ProcessQueue) -> bool:
         """Return whether the offset may advance: the message was consumed, or the broker has taken it back."""
-        try:
-            if message.problem is not None:
-                raise ValueError(f"the body of message {message.msg_id} cannot be decompressed: {message.problem}")
-            outcome = self._listeners[message.topic](message)
-            if inspect.isawaitable(outcome):
-                await outcome
+        failure = await self._listen(message, work.queue.topic, self._listeners[message.topic])
+        if failure is None:
             return True
-        except Exception:
-            log.exception("consuming message %s of %s failed; sending it back", message.msg_id, message.topic)
+        log.error("consuming message %s of %s failed; sending it back", message.msg_id, message.topic, exc_info=failure)
         while not await send_back(self.instance, self.group, message):
             if work.is_dropped:
                 return False
             await asyncio.sleep(PAUSE_S)
         return True
+
+    async def _listen(self, message: MessageExt, topic: str, listener: Listener) -> Exception | None:
+        """Give a message of a topic, or of the retry topic, to a listener; return its failure."""
+        began_s, failure = time.monotonic(), None
+        try:
+            if message.problem is not None:
+                raise ValueError(f"the body of message {message.msg_id} cannot be decompressed: {message.problem}")
+            outcome = listener(message)
+            if inspect.isawaitable(outcome):
+                await outcome
+        except Exception as raised:
+            failure = raised
+        self._rates_of(topic).consumed((time.monotonic() - began_s) * 1000, is_ok=failure is None)
+        return failure
+
+    def _rates_of(self, topic: str) -> ConsumeRates:
+        return self._rates.setdefault(topic, ConsumeRates())
 
     # Offsets
 
@@ -288,7 +347,7 @@ class PushConsumer:
         for work in list(self._held.values()):
             await self._commit(work)
 
-    async def _commit(self, work: _ProcessQueue) -> None:
+    async def _commit(self, work: ProcessQueue) -> None:
         if work.consumer_offset < 0 or work.consumer_offset == work.committed_offset:
             return
         offset_now = work.consumer_offset
@@ -310,7 +369,7 @@ def subscription(topic: str, tags: str) -> SubscriptionData:
     return SubscriptionData(
         topic=topic,
         sub_string=tags if wanted else "*",
-        sub_version=time.time_ns() // 1_000_000,
+        sub_version=now_ms(),
         tags_set=wanted,
         code_set=[java_hash(tag) for tag in wanted],
     )

@@ -48,6 +48,11 @@ class Routes:
         """Names of the brokers with a master in any known route."""
         return [name for name, data in self._brokers.items() if MASTER_ID in data.broker_addrs]
 
+    @property
+    def namesrv_addresses(self) -> list[str]:
+        """Return the addresses of the name servers."""
+        return list(self._namesrv_addresses)
+
     def heartbeat_addresses(self, with_slaves: bool) -> set[str]:
         """Addresses of the masters in all known routes, and of their slaves, which serve consumers only."""
         return {

@@ -13,6 +13,7 @@ from tests.interop.toolchain import mqadmin_class_path
 class Mqadmin:
     def __init__(self, home: Path, version: str = "4.9.4", **more_env: str) -> None:
         self.home = home
+        self.version = version
         write_logback(home, "tools")
         command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",
                    "-cp", mqadmin_class_path(version), "MqadminShell"]  # fmt: skip

@@ -1,0 +1,149 @@
+"""Requests of brokers to a push consumer, most of them relayed from tools, and their answers.
+
+A request for another group than the client's own is refused with SYSTEM_ERROR. CHECK_TRANSACTION_STATE has no handler,
+because this client sends no transactional messages; it is oneway, and the broker asks another producer at the next check.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from pocketmq.client.message import MessageExt, decode_messages
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, ConsumerStatusRequestHeader
+from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
+from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
+from pocketmq.runtime.peer_text import clipped
+
+log = logging.getLogger("client")
+
+DIRECTLY_MAX: Final = 16
+"""Messages that are consumed directly at the same time; the next is refused with SYSTEM_BUSY."""
+
+CR_SUCCESS: Final = "CR_SUCCESS"
+CR_THROW_EXCEPTION: Final = "CR_THROW_EXCEPTION"
+
+
+class ConsumeMessageDirectlyResult(msgspec.Struct, rename="camel"):
+    """Answer of CONSUME_MESSAGE_DIRECTLY."""
+
+    consume_result: str
+    spent_time_mills: int
+    remark: str | None = None
+    order: bool = False
+    auto_commit: bool = True
+
+
+class GroupMember(Protocol):
+    """The consumer that is asked."""
+
+    group: str
+
+    def allocate_now(self) -> None:
+        """Allocate the queues again soon, because the group has changed."""
+
+    def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+        """Continue the queues at these consumer offsets soon; those of other clients are ignored."""
+
+    def offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the consumer offsets of the allocated queues of a topic."""
+
+    def running_info(self, with_stacks: bool) -> dict[str, Any]:
+        """Return ConsumerRunningInfo."""
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Give a message to its listener. Raises LookupError if no listener takes its topic."""
+
+
+class Asked(Protocol):
+    """What serves the requests: a client, with its consumer if it has one."""
+
+    member: GroupMember | None
+    asked_tasks: set[asyncio.Task[None]]
+
+
+def _member(asked: Asked, group: str) -> GroupMember:
+    if asked.member is None or asked.member.group != group:
+        remark = f"The Consumer Group <{clipped(group)}> not exist in this consumer"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return asked.member
+
+
+def notify_consumer_ids_changed(asked: Asked, request: Request[ConsumerGroupRequestHeader]) -> None:
+    """Have the queues allocated again. The request is oneway."""
+    if asked.member is not None:
+        asked.member.allocate_now()
+
+
+def reset_consumer_client_offset(asked: Asked, request: Request[ResetOffsetRequestHeader]) -> None:
+    """Continue at the offsets in the body, a map with queues as keys or a list. The request is oneway."""
+    member = _member(asked, request.header.group)
+    try:
+        member.reset_offsets(_offsets_of(request.body))
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("a broker sent offsets that cannot be read: %s", clipped(error))
+
+
+def _offsets_of(body: bytes) -> dict[MessageQueue, int]:
+    table = fastjson.loads(bytes(body))["offsetTable"]
+    if isinstance(table, dict):
+        return {msgspec.json.decode(key, type=MessageQueue): _offset(value) for key, value in table.items()}
+    return {msgspec.convert(row, MessageQueue): _offset(row["offset"]) for row in table}
+
+
+def _offset(value: Any) -> int:
+    if not 0 <= (offset := int(value)) < 1 << 63:
+        raise ValueError(f"{offset} is no queue offset")
+    return offset
+
+
+def get_consumer_status(asked: Asked, request: Request[ConsumerStatusRequestHeader]) -> Response:
+    """Return the consumer offsets of the allocated queues of a topic."""
+    offsets = _member(asked, request.header.group).offsets(request.header.topic)
+    rows = ((fastjson.object_key(q.broker_name, q.queue_id, q.topic), offset) for q, offset in offsets.items())
+    return Response(body=fastjson.dumps({"messageQueueTable": fastjson.object_map(rows)}))
+
+
+def get_consumer_running_info(asked: Asked, request: Request[ConsumerRunningInfoRequestHeader]) -> Response:
+    """Return what the consumer says about itself."""
+    info = _member(asked, request.header.consumer_group).running_info(request.header.jstack_enable)
+    return Response(body=fastjson.dumps(info))
+
+
+def consume_message_directly(asked: Asked, request: Request[ConsumeMessageDirectlyRequestHeader]) -> Deferred:
+    """Give the message in the body to its listener; the answer comes when the listener has finished."""
+    member = _member(asked, request.header.consumer_group)
+    if len(asked.asked_tasks) >= DIRECTLY_MAX:
+        remark = f"this consumer already consumes {DIRECTLY_MAX} messages directly, the maximum"
+        raise RemotingError(ResponseCode.SYSTEM_BUSY, remark)
+    try:
+        (message,) = decode_messages(bytes(request.body), request.header.broker_name or "")
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the body is not one message: {clipped(error)}") from None
+    deferred = Deferred()
+
+    async def consume() -> None:
+        try:
+            deferred.complete(Response(body=fastjson.dumps(await member.consume_directly(message))))
+        except LookupError as refusal:
+            deferred.complete(Response(ResponseCode.SYSTEM_ERROR, remark=str(refusal.args[0])))
+
+    task = asyncio.create_task(consume())
+    asked.asked_tasks.add(task)
+    task.add_done_callback(asked.asked_tasks.discard)
+    return deferred
+
+
+ROUTES = routes(
+    Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, notify_consumer_ids_changed),
+    Route(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, reset_consumer_client_offset),
+    Route(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader, get_consumer_status),
+    Route(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, get_consumer_running_info),
+    Route(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, consume_message_directly),
+)
