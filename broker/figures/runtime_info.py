@@ -1,4 +1,4 @@
-"""The table of GET_BROKER_RUNTIME_INFO: all keys of 4.9.4, and from 5.x its spelling of getTransferedTps and its timer keys.
+"""The table of GET_BROKER_RUNTIME_INFO: all keys of 4.9.4 and of 5.5.0 (its spelling of getTransferedTps, pools, timers).
 Brokers with slaves, and slaves, add keys of replication.
 
 Tools require every key to be present. Where Apache's notion has no counterpart, a key has what comes closest to it:
@@ -7,6 +7,7 @@ Tools require every key to be present. Where Apache's notion has no counterpart,
     ...ThreadPoolQueueCapacity                       such requests are limited by connection, in number by nothing
     putMessageDistributeTime, putLatency99, ...999   of the last minute; a message counts as `stats.put_times` says
     pageCacheLockTimeMills                           the longest write of the log to the page cache, of the last minute
+    remainTransientStoreBufferNumbs                  no limit, as at Apache's brokers without a transient store pool
     dispatchMaxBuffer                                the largest number of records dispatched at once
 """
 

@@ -17,9 +17,10 @@ COUNTED_MAX: Final = 100_000
 _CODE: Final = re.compile(rb'"code"\s*:\s*(\d{1,9})')
 _POOLS: Final[Mapping[int, str]] = {
     RequestCode.SEND_MESSAGE: "send", RequestCode.SEND_MESSAGE_V2: "send", RequestCode.SEND_BATCH_MESSAGE: "send",
-    RequestCode.CONSUMER_SEND_MSG_BACK: "send", RequestCode.PULL_MESSAGE: "pull", RequestCode.LITE_PULL_MESSAGE: "pull",
-    RequestCode.POP_MESSAGE: "pull", RequestCode.QUERY_MESSAGE: "query", RequestCode.VIEW_MESSAGE_BY_ID: "query",
-    RequestCode.END_TRANSACTION: "EndTransaction",
+    RequestCode.CONSUMER_SEND_MSG_BACK: "send", RequestCode.PULL_MESSAGE: "pull", RequestCode.POP_MESSAGE: "pull",
+    RequestCode.LITE_PULL_MESSAGE: "litePull", RequestCode.ACK_MESSAGE: "ack", RequestCode.BATCH_ACK_MESSAGE: "ack",
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "ack", RequestCode.QUERY_MESSAGE: "query",
+    RequestCode.VIEW_MESSAGE_BY_ID: "query", RequestCode.END_TRANSACTION: "EndTransaction",
 }  # fmt: skip
 
 
@@ -31,8 +32,8 @@ class Unserved(NamedTuple):
 
 
 def unserved(channels: Channels | None) -> Mapping[str, Unserved]:
-    """Return what waits of the requests of each of Apache's pools: send, pull, query, EndTransaction."""
-    found = dict.fromkeys(("send", "pull", "query", "EndTransaction"), Unserved())
+    """Return what waits of the requests of each of Apache's pools; `litePull` and `ack` are 5.x's."""
+    found = dict.fromkeys(_POOLS.values(), Unserved())
     if channels is None:
         return found
     now_s, looked_at = channels.timers.clock.monotonic(), 0

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.figures.runtime_info import runtime_info as runtime_info_of
 from pocketmq.broker.figures.unserved import unserved
 from pocketmq.broker.stats import stats
 from pocketmq.broker.stats.histogram import Histogram, quantile_s
@@ -122,12 +123,16 @@ async def test_requests_that_wait_for_their_turn_are_the_queues_of_broker_status
         header = SendMessageRequestHeaderV2("g", "T", "TBW102", 4, 0, 0, 0, 0, None)
         frames = FrameBuffer().feed(b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"x", 1)))
         frames += [(1, (12).to_bytes(2, "big") + bytes(20), b"")] * 2  # binary headers of QUERY_MESSAGE
+        frames += [(0, b'{"code":%d,"opaque":1}' % code, b"") for code in (361, 200_051, 200_151, 200_053)]
         channel.last_active -= 3
         channel.frames_left += frames
         found = unserved(channels)
+        lines = runtime_info_of(broker.services)
         channel.frames_left.clear()
     assert found["send"].requests == 1 and found["query"].requests == 2 and found["pull"].requests == 0
     assert found["send"].wait_ms >= 3000 and found["EndTransaction"].requests == 0
+    assert (lines["litePullThreadPoolQueueSize"], lines["ackThreadPoolQueueSize"]) == ("1", "3")
+    assert int(lines["ackThreadPoolQueueHeadWaitTimeMills"]) >= 3000
 
 
 async def test_pulls_count_by_group_with_latency_disk_and_distance() -> None:
