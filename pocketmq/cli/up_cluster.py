@@ -1,9 +1,7 @@
 """`pocketmq up --cluster`: a name server, masters and slaves as processes, until SIGTERM or Ctrl-C."""
 
-import signal
-import threading
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +10,7 @@ from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
 from pocketmq.cli.processes import NotReady
 from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, warn
-from pocketmq.runtime.lifecycle import stop_signals
+from pocketmq.runtime.lifecycle import StopRequest
 
 _BY_LAYOUT = {
     "brokerName": "the layout names the brokers",
@@ -42,17 +40,11 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
         broker_port=broker_port,
         settings={"mappedFileSizeCommitLog": str(settings.COMMIT_LOG_FILE_SIZE), **given},
     )
-    asked = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        asked.set()
-
-    for number in stop_signals():
-        signal.signal(number, ask)
+    stop_request = StopRequest()
     try:
         cluster.start()
         _say_ready(cluster)
-        _watch(cluster, asked)
+        _watch(cluster, stop_request)
     except NotReady as failure:
         cluster.stop()
         raise CommandError(str(failure)) from failure
@@ -101,10 +93,10 @@ def _say_ready(cluster: ProcessCluster) -> None:
     print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
 
 
-def _watch(cluster: ProcessCluster, asked: threading.Event) -> None:
-    """Wait until the end is asked for, and report each broker that ends before."""
+def _watch(cluster: ProcessCluster, stop_request: StopRequest) -> None:
+    """Wait until a signal stops the cluster, and report each broker that ends before."""
     ended: set[str] = set()
-    while not asked.wait(_WATCH_INTERVAL_S):
+    while not stop_request.wait(_WATCH_INTERVAL_S):
         for label, node in cluster.nodes.items():
             if label not in ended and not node.is_running:
                 ended.add(label)

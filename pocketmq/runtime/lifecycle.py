@@ -11,11 +11,14 @@ import contextlib
 import errno
 import gc
 import logging
+import os
 import resource
+import select
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Final, Protocol, TypeVar
 
 from pocketmq.runtime.error_text import reason
@@ -31,6 +34,28 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that stop a server."""
     return _SIGNALS if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*_SIGNALS, signal.SIGHUP)
+
+
+class StopRequest:
+    """Waits for a signal that stops the process, in programs without an event loop.
+
+    The handler writes to a pipe. With a `threading.Event` it would deadlock whenever the signal arrives while the main
+    thread holds the lock of the event within `wait`.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        for number in stop_signals():
+            signal.signal(number, self._ask)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until a signal has arrived, at most `timeout_s`. Returns whether one has."""
+        return bool(select.select([self._reader], [], [], timeout_s)[0])
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(BlockingIOError):  # a full pipe has told it often enough
+            os.write(self._writer, b"x")
 
 
 class StartError(Exception):

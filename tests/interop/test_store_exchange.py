@@ -160,7 +160,8 @@ class Exchange:
                 write_many(connection, name, MANY_COUNT)
             if _has_ipv6() and is_apache:
                 with self.connect("::1") as other:
-                    other.send(PLAIN, 0, f"{name} from ::1".encode())
+                    sent = other.send(PLAIN, 0, f"{name} from ::1".encode())
+                connection.wait_for_max_offset(PLAIN, 0, int(sent.ext["queueOffset"]) + 1)
                 assert connection.read_queue(PLAIN, 0)[-1].sys_flag & BORN_HOST_V6
             self.lives.append(life)
             self.progress = connection.consumer_offset(GROUP, PLAIN, 0)

@@ -45,6 +45,7 @@ def send(connection: Connection, life: int) -> None:
 
 
 def check(connection: Connection, count: int, kind: str, light_count: int) -> None:
+    connection.wait_for_max_offset(TOPIC, 0, count)
     assert [record.body for record in connection.read_queue(TOPIC, 0)] == [b"%d" % number for number in range(count)]
     for tag in range(3):
         found = connection.read_queue(TOPIC, 0, expression=f"T{tag}")

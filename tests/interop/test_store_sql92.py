@@ -65,6 +65,7 @@ def test_subscriptions_move_with_the_store(cluster: Cluster, version: str, ours_
             for number in range(COUNT):
                 kind = "odd" if number % 2 else "even"
                 connection.send(TOPIC, 0, b"%d %d" % (life, number), {"number": str(number), "kind": kind})
+            connection.wait_for_max_offset(TOPIC, 0, (life + 1) * COUNT)
             found = connection.read_queue_by_subscription(GROUP, TOPIC, 0, version=7)
             assert [record.body for record in found] == wanted(life), broker.name
         cluster.stop_broker()

@@ -216,6 +216,13 @@ class Connection:
     def max_offset(self, topic: str, queue_id: int) -> int:
         return int(self.ask(GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id}).ext["offset"])
 
+    def wait_for_max_offset(self, topic: str, queue_id: int, offset: int) -> None:
+        """Wait until the queue has `offset` messages: Apache adds a message to its queue after it has answered the send."""
+        deadline = time.monotonic() + 30
+        while (found := self.max_offset(topic, queue_id)) < offset:
+            assert time.monotonic() < deadline, (topic, queue_id, found, offset)
+            time.sleep(0.01)
+
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, **extra: str) -> int:
         fields = {"topic": topic, "queueId": queue_id, "timestamp": time_ms, **extra}
         return int(self.ask(SEARCH_OFFSET_BY_TIMESTAMP, fields).ext["offset"])

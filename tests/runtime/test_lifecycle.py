@@ -89,3 +89,24 @@ def test_listen_error_has_address_config_key_and_reason():
         bound("192.0.2.1", 0, "haListenPort")
     with pytest.raises(StartError, match="ports below 1024"), listening("h", 1, "k"):
         raise PermissionError(13, "wrapped")
+
+
+def test_stop_request_does_not_deadlock_with_signals_that_arrive_while_it_waits():
+    """A `threading.Event` set by the handler deadlocks here within a second."""
+    program = """if True:
+        import os, signal, threading
+        from pocketmq.runtime.lifecycle import StopRequest
+        request = StopRequest()
+        assert not request.wait(0)
+        def send():
+            for _ in range(20_000):
+                os.kill(os.getpid(), signal.SIGTERM)
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert request.wait(20)
+        while sender.is_alive():
+            assert request.wait(0.001)
+        print("stopped")
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("stopped\n", 0), done.stderr
