@@ -5,15 +5,16 @@ cut off its brokers.
 """
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pocketmq.cli import settings as setting_files
 from pocketmq.cli.network import LoopbackNetwork, Network
 from pocketmq.cli.processes import Server, start_broker, start_namesrv
+from pocketmq.runtime.log_config import LogConfig
 
 CLUSTER_NAME: Final = "DefaultCluster"
 BROKERS_MAX: Final = 20
@@ -70,9 +71,13 @@ class Member:
 class Node:
     """A broker process of a running cluster."""
 
-    def __init__(self, member: Member, cluster: "ProcessCluster", folder: Path, port: int) -> None:
-        """`folder` holds its store, its configuration and its output. `port` 0: a free one, kept over restarts."""
+    def __init__(self, member: Member, cluster: "ProcessCluster", folder: Path, port: int, number: int) -> None:
+        """`folder` holds its store, its configuration and its output. `port` 0: a free one, kept over restarts.
+
+        `number`: 1 for the first broker of the cluster.
+        """
         self.member = member
+        self.number = number
         self.folder = folder
         self._cluster = cluster
         self._port = port
@@ -86,6 +91,11 @@ class Node:
     @property
     def pid(self) -> int:
         return self._running.process.pid
+
+    @property
+    def server(self) -> Server:
+        """Its process."""
+        return self._running
 
     @property
     def store(self) -> Path:
@@ -113,7 +123,7 @@ class Node:
             "brokerId": str(self.member.broker_id),
             "brokerRole": self.member.role,
             **network.broker_settings(label, self.member.broker_name if self.member.broker_id else None),
-            **self._cluster.broker_settings,
+            **self._cluster.settings_of(self.number, setting_files.BROKER_CLASSES, label),
             **(settings or {}),
         }
         namesrv_address = network.namesrv_address(label, self._cluster.namesrv_address)
@@ -177,25 +187,43 @@ class ProcessCluster:
     ) -> None:
         """Files are in a folder per process in `folder`. Ports 0: free ones; else brokers are PORT_DISTANCE apart.
 
-        `settings` apply to all servers that have these keys.
+        `settings` apply to all servers that have these keys; `settings_of` adapts them to each server.
         """
         self.folder = folder
         self._namesrv_port = namesrv_port
-        self._namesrv_settings = setting_files.part_of(settings or {}, setting_files.NAMESRV_CLASSES)
-        self.broker_settings = setting_files.part_of(settings or {}, setting_files.BROKER_CLASSES)
+        self._settings = settings or {}
         self.network = network or LoopbackNetwork()
         self._namesrv: Server | None = None
         self.nodes: dict[str, Node] = {}
         """Brokers by label; masters before their slaves."""
-        for number, member in enumerate(layout.members()):
-            port = broker_port + number * PORT_DISTANCE if broker_port else 0
-            self.nodes[member.label] = Node(member, self, folder / member.label, port)
+        for number, member in enumerate(layout.members(), 1):
+            port = broker_port + (number - 1) * PORT_DISTANCE if broker_port else 0
+            self.nodes[member.label] = Node(member, self, folder / member.label, port, number)
+
+    def settings_of(self, number: int, declared: Iterable[type[Any]], label: str) -> dict[str, str]:
+        """Return the settings of a server: of the name server (number 0), or of a broker.
+
+        `metricsPort` is a port for the name server and the next ones for the brokers; 0: free ports. In `logDirectory` each
+        server has a folder.
+        """
+        own = setting_files.part_of(self._settings, (*declared, LogConfig))
+        if int(own.get("metricsPort") or 0):
+            own["metricsPort"] = str(int(own["metricsPort"]) + number)
+        if own.get("logDirectory"):
+            own["logDirectory"] = str(Path(own["logDirectory"]).absolute() / label)
+        return own
 
     @property
     def namesrv_address(self) -> str:
         """Address of the name server for clients."""
         assert self._namesrv is not None, "not started"
         return self._namesrv.address
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        """The running servers by label, the name server first."""
+        assert self._namesrv is not None, "not started"
+        return {"namesrv": self._namesrv, **{label: node.server for label, node in self.nodes.items()}}
 
     @property
     def masters(self) -> list[Node]:
@@ -218,10 +246,11 @@ class ProcessCluster:
 
     def start(self) -> None:
         """Start the name server, then masters, then slaves, and return when all are ready. Raises NotReady."""
-        own = {"bindAddress": self.network.namesrv_host}
-        self._namesrv = start_namesrv(
-            self.folder / "namesrv", port=self._namesrv_port, settings={**own, **self._namesrv_settings}
-        )
+        own = {
+            "bindAddress": self.network.namesrv_host,
+            **self.settings_of(0, setting_files.NAMESRV_CLASSES, "namesrv"),
+        }
+        self._namesrv = start_namesrv(self.folder / "namesrv", port=self._namesrv_port, settings=own)
         for nodes in (self.masters, self.slaves):
             if nodes:
                 with ThreadPoolExecutor(len(nodes)) as threads:

@@ -12,12 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketmq.runtime import properties_file
+from pocketmq.cli import kept_settings
+from pocketmq.cli.kept_settings import NOTHING_KEPT, Kept
+from pocketmq.runtime.error_text import reason_of
 
 READY_SECONDS_MAX = 30.0
 # `-P` keeps the current folder off the import path, so that a user's broker.py is not imported.
 _MODULES = {"namesrv": "pocketmq.namesrv", "broker": "pocketmq.broker", "pocketmq": "pocketmq"}
 _READY = re.compile(r"boot success.*?\baddress=(\S+?:\d+)")
+_METRICS = re.compile(r"^Metrics: (http\S+)/metrics", re.MULTILINE)
 
 
 class NotReady(RuntimeError):
@@ -33,6 +36,9 @@ class Server:
     process: "subprocess.Popen[bytes]"
     out: Path
     boot_seconds: float
+    metrics_url: str | None = None
+    """Address of its port for metrics, if it has one."""
+    kept: Kept = NOTHING_KEPT
 
     def stop(self, seconds: float = 20.0) -> int:
         """Send SIGTERM, then SIGKILL if it does not end in time. Returns the exit code."""
@@ -51,11 +57,12 @@ def start_namesrv(
 ) -> Server:
     """Start `python -m pocketmq.namesrv`, with its files in `folder`. Raises NotReady.
 
+    Settings changed while it ran last (updateNamesrvConfig) apply unless `settings` have the key.
+
     `port` 0: a free one. `prefix`: a command that runs the process elsewhere, such as `ip netns exec NAME`.
     """
-    config = {"kvConfigPath": str(folder.absolute() / "kvConfig.json"), **(settings or {})}
-    path = _write_config(folder / "namesrv.conf", config)
-    return _start("namesrv", folder, "--port", str(port), "-c", path, prefix=prefix)
+    defaults = {"kvConfigPath": str(folder.absolute() / "kvConfig.json")}
+    return _start_configured("namesrv", folder, defaults, settings or {}, ["--port", str(port)], prefix)
 
 
 def start_broker(
@@ -68,17 +75,17 @@ def start_broker(
 ) -> Server:
     """Start `python -m pocketmq.broker` with its store in `folder`/store and additional `settings`. Raises NotReady.
 
-    `port` and `prefix` as for `start_namesrv`.
+    Changed settings, `port` and `prefix` as for `start_namesrv`.
     """
     store = folder.absolute() / "store"
-    config = {
+    defaults = {
         "brokerIP1": "127.0.0.1",
         "storePathRootDir": str(store),
         "storePathCommitLog": str(store / "commitlog"),
-        **(settings or {}),
     }
-    path = _write_config(folder / "broker.conf", config)
-    return _start("broker", folder, "--port", str(port), "-n", namesrv_address, "-c", path, prefix=prefix)
+    return _start_configured(
+        "broker", folder, defaults, settings or {}, ["--port", str(port), "-n", namesrv_address], prefix
+    )
 
 
 def start_up(folder: Path, *arguments: str) -> Server:
@@ -86,10 +93,22 @@ def start_up(folder: Path, *arguments: str) -> Server:
     return _start("pocketmq", folder, "up", "--port", "0", *arguments)
 
 
-def _write_config(path: Path, config: Mapping[str, str]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(properties_file.dumps(config))
-    return str(path)
+def _start_configured(
+    name: str,
+    folder: Path,
+    defaults: Mapping[str, str],
+    given: Mapping[str, str],
+    arguments: Sequence[str],
+    prefix: Sequence[str],
+) -> Server:
+    path = folder / f"{name}.conf"
+    try:
+        kept = kept_settings.write(path, defaults, given)
+    except (OSError, ValueError) as error:
+        raise NotReady(f"{name} was not started: {reason_of(str(path), error)}") from error
+    server = _start(name, folder, *arguments, "-c", str(path), prefix=prefix)
+    server.kept = kept
+    return server
 
 
 def _start(name: str, folder: Path, *arguments: str, prefix: Sequence[str] = ()) -> Server:
@@ -105,8 +124,10 @@ def _start(name: str, folder: Path, *arguments: str, prefix: Sequence[str] = ())
         )
     path = Path(out.name)
     while time.monotonic() - began < READY_SECONDS_MAX:
-        if ready := _READY.search(path.read_text(errors="replace")):
-            return Server(name, ready[1], process, path, time.monotonic() - began)
+        said = path.read_text(errors="replace")
+        if ready := _READY.search(said):
+            metrics = _METRICS.search(said)
+            return Server(name, ready[1], process, path, time.monotonic() - began, metrics and metrics[1])
         if process.poll() is not None:
             break
         time.sleep(0.002)

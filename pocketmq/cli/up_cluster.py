@@ -1,5 +1,6 @@
 """`pocketmq up --cluster`: a name server, masters and slaves as processes, until SIGTERM or Ctrl-C."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ from rich.table import Table
 
 from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
+from pocketmq.cli.kept_settings import Kept
 from pocketmq.cli.processes import NotReady
 from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, warn
 from pocketmq.runtime.lifecycle import StopRequest
@@ -17,8 +19,6 @@ _BY_LAYOUT = {
     "brokerId": "the layout numbers the brokers",
     "brokerRole": "the layout gives each broker its role",
     "brokerClusterName": "the cluster is named DefaultCluster",
-    "logDirectory": "each server has a folder for its output",
-    "metricsPort": "several servers cannot listen on one port",
 }
 _WATCH_INTERVAL_S = 0.5
 
@@ -32,6 +32,7 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
     given = settings.read(options.config_file, options.set, _BY_LAYOUT)
     for warning in settings.warnings(given):
         warn(warning)
+    _check_metrics_port(given, layout)
     root = (options.store or Path("pocketmq-store")).absolute()
     cluster = ProcessCluster(
         root,
@@ -79,6 +80,13 @@ def _layout(options: SimpleNamespace) -> Layout:
     return Layout(brokers, slaves)
 
 
+def _check_metrics_port(given: Mapping[str, str], layout: Layout) -> None:
+    """Raises ValueError if the ports from metricsPort on are not enough for all servers."""
+    first, count = int(given.get("metricsPort") or 0), layout.brokers * (layout.slaves + 1)
+    if first and first + count > 65535:
+        raise ValueError(f"metricsPort={first} leaves no ports for {count} brokers: each takes the next one; 0: free ports")
+
+
 def _say_ready(cluster: ProcessCluster) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("broker", "id", "role", "address", "process"):
@@ -87,10 +95,24 @@ def _say_ready(cluster: ProcessCluster) -> None:
         row = (label, str(node.member.broker_id), node.member.role, node.address, str(node.pid))
         table.add_row(*row)
     Console().print(table)
+    for label, server in cluster.servers.items():
+        _say_kept(label, server.kept)
+        if server.metrics_url is not None:
+            print(f"Metrics of {label}: {server.metrics_url}/metrics")
     print(f"Stores: {cluster.folder}/BROKER/store")
     address = cluster.namesrv_address
     print(f"The cluster boot success. address={address}")
     print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
+
+
+def _say_kept(label: str, kept: Kept) -> None:
+    """Tell about settings that were changed while a server ran before."""
+    applied = ", ".join(f"{key}={value}" for key, value in sorted(kept.applied.items()))
+    replaced = ", ".join(f"{key}={value}" for key, value in sorted(kept.replaced.items()))
+    if applied:
+        warn(f"{label}: settings changed while it ran apply: {applied}")
+    if replaced:
+        warn(f"{label}: settings changed while it ran do not apply, because others are given: {replaced}")
 
 
 def _watch(cluster: ProcessCluster, stop_request: StopRequest) -> None:

@@ -2,20 +2,24 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pocketmq import Message, Producer
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.cli import kept_settings
 from pocketmq.cli.cluster import LAYOUTS, Layout, ProcessCluster
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.cli.network import NamespaceNetwork, Network, ProxyNetwork
-from pocketmq.cli.processes import start_broker, start_namesrv
+from pocketmq.cli.processes import NotReady, start_broker, start_namesrv
 from pocketmq.pytest_plugin import ClusterFactory, pocketmq_cluster_factory  # noqa: F401
 from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codes import RequestCode
@@ -121,6 +125,7 @@ def test_up_takes_settings_from_a_file_and_options(tmp_path: Path) -> None:
         (["--cluster", "3m"], "--cluster 3m: expected one of 2m-noslave, 2m-2s-async, 2m-2s-sync"),
         (["--cluster", "2m-noslave", "--slaves", "1"], "leave --brokers and --slaves away"),
         (["--cluster", "2m-noslave", "--memory"], "--memory is for a single broker, not for a cluster"),
+        (["--brokers", "2", "--set", "metricsPort=65534"], "metricsPort=65534 leaves no ports for 2 brokers"),
         (["--brokers", "0"], "--brokers 0: expected a whole number from 1 to 20"),
         (
             ["--brokers", "2", "--set", "brokerRole=SLAVE"],
@@ -133,6 +138,58 @@ def test_up_refuses_wrong_settings_before_it_starts_anything(arguments: list[str
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and error in done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def broker_config(namesrv: str, changes: bytes = b"") -> dict[str, str]:
+    """Change settings of the only broker, and return all."""
+
+    async def ask() -> bytes:
+        async with ClusterAdmin(namesrv) as admin:
+            (broker,) = admin.brokers.values()
+            if changes:
+                await admin.call(broker, RequestCode.UPDATE_BROKER_CONFIG, None, changes)
+            return bytes((await admin.call(broker, RequestCode.GET_BROKER_CONFIG)).body)
+
+    return properties_file.loads(asyncio.run(ask()).decode())
+
+
+def test_a_cluster_keeps_what_was_changed_while_it_ran_and_has_metrics_and_logs(tmp_path: Path) -> None:
+    given = ("--brokers", "1", "--set", f"logDirectory={tmp_path / 'logs'}", "--set", "metricsPort=0")
+    with up(tmp_path, *given) as (_, said, address):
+        changed = broker_config(address, b"fileReservedTime=7\nautoCreateTopicEnable=false\nbrokerIP1=localhost\n")
+        assert (changed["fileReservedTime"], changed["autoCreateTopicEnable"]) == ("7", "false")
+        pages = dict(re.findall(r"^Metrics of (\S+): (http\S+)$", said, re.MULTILINE))
+        assert list(pages) == ["namesrv", "broker-a"]
+        with urllib.request.urlopen(pages["broker-a"], timeout=20) as page:
+            assert b"rocketmq_topic_number" in page.read()
+    assert {file.relative_to(tmp_path / "logs").as_posix() for file in (tmp_path / "logs").rglob("*.log")} == {
+        "namesrv/namesrv.log", "broker-a/broker.log",
+    }  # fmt: skip
+    with up(tmp_path, "--brokers", "1", "--set", "autoCreateTopicEnable=true") as (_, said, address):
+        now = broker_config(address)
+        assert [now[key] for key in ("fileReservedTime", "autoCreateTopicEnable", "brokerIP1")] == ["7", "true", "localhost"]
+        assert "broker-a: settings changed while it ran apply: brokerIP1=localhost, fileReservedTime=7" in said
+        others = (
+            "broker-a: settings changed while it ran do not apply, because others are given: autoCreateTopicEnable=false"
+        )
+        assert others in said
+        assert "Metrics" not in said
+    with up(tmp_path, "--brokers", "1") as (_, said, address):
+        assert broker_config(address)["autoCreateTopicEnable"] == "false", "it was given for one start only"
+
+
+def test_ports_for_metrics_follow_one_another() -> None:
+    cluster = ProcessCluster(Path("x"), Layout(2, 0), settings={"metricsPort": "5600", "metricsHost": "127.0.0.1"})
+    ports = [cluster.settings_of(number, [BrokerConfig], "any")["metricsPort"] for number in range(3)]
+    assert ports == ["5600", "5601", "5602"]
+
+
+def test_settings_of_a_file_of_another_kind_are_refused(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    kept_settings.write(conf, {"brokerIP1": "127.0.0.1"}, {})
+    conf.write_text(conf.read_text() + "nosetting\n")
+    with pytest.raises(NotReady, match=r"broker.conf: line \d+: not a properties file"):
+        start_broker(tmp_path, "127.0.0.1:1")
 
 
 def test_up_reports_a_broker_that_dies(tmp_path: Path) -> None:
