@@ -19,6 +19,7 @@ from rich.console import Console
 from pocketmq.runtime.command_line.commands import USAGE_ERROR, Command, CommandError, Group, Lazy, call
 from pocketmq.runtime.command_line.option_types import OneOf, WholeNumber
 from pocketmq.runtime.error_text import reason
+from pocketmq.spark_analytics.about import ABOUT
 from pocketmq.spark_analytics.files.places import LogFile, log_files
 from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
@@ -322,12 +323,6 @@ export: Final = _command(
     ),
     check=_local_folder, is_direct=lambda options, size: options.table is not None,
 )  # fmt: skip
-ABOUT: Final = {
-    "report": "one page of volume, lateness, lag, dead letters and consistency",
-    "audit": "check log, queues and offsets against each other",
-    "trace": "the history of one message",
-    "export": "export the log as files of a table",
-}
 TOOL: Final = Group(
     "pocketmq",
     {name: Lazy(f"pocketmq.spark_analytics.__main__:{name}", about) for name, about in ABOUT.items()},

@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from pocketmq.runtime.command_line.commands import Group, Lazy, run
-
-_ANALYTICS: Final = {
-    "report": "one page of volume, lateness, lag, dead letters and consistency",
-    "audit": "check log, queues and offsets against each other",
-    "trace": "the history of one message",
-    "export": "export the log as files of a table",
-}
-
+from pocketmq.spark_analytics.about import ABOUT
 
 TOOL: Final = Group(
     "pocketmq",
@@ -33,7 +26,7 @@ TOOL: Final = Group(
         "admin": Lazy("pocketmq.admin.tool:TOOL", "RocketMQ's mqadmin: topics, groups, brokers, name servers"),
         **{
             name: Lazy(f"pocketmq.spark_analytics.__main__:{name}", f"analytics of a store: {about}")
-            for name, about in _ANALYTICS.items()
+            for name, about in ABOUT.items()
         },
     },
     help="A RocketMQ that fits in a pocket. Options come after the command, in any order.",
