@@ -1,16 +1,11 @@
 """Connects what a broker measures to the parts in which it happens."""
 
 import math
-from typing import Final
 
 from pocketmq.broker.services import Services
-from pocketmq.broker.stats.loop_lag import LoopLag
 from pocketmq.broker.stats.put_times import PutTimes
 from pocketmq.broker.stats.recent import STEP_S
 from pocketmq.runtime.timers import Timer
-
-LAG_STEP_S: Final = 0.25
-"""Interval at which the event loop's lag is measured."""
 
 
 def measure(services: Services) -> None:
@@ -44,11 +39,11 @@ def measure(services: Services) -> None:
 
 def housekeeping(services: Services) -> list[Timer]:
     """Return the timers of what is sampled."""
-    measured, commit_log, every = services.measured, services.store.commit_log, services.timers.every
+    measured, commit_log = services.measured, services.store.commit_log
 
     def sample() -> None:
         measured.recent_put_times.sample()
         measured.page_wait_s.sample(commit_log.longest_wait_s)
         commit_log.longest_wait_s = 0.0
 
-    return [every(STEP_S, sample), every(LAG_STEP_S, LoopLag(measured.loop_lag, LAG_STEP_S).tick)]
+    return [services.timers.every(STEP_S, sample)]

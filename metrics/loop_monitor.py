@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from bisect import bisect_left
 from typing import Final
 
-from pocketmq.metrics.family import Buckets
+from pocketmq.metrics.histogram import Histogram
 
 BEAT_S: Final = 0.25
 """Interval between two beats."""
@@ -21,8 +20,8 @@ class LoopMonitor:
         self._loop = loop
         self._beaten_s = time.monotonic()
         self._handle: asyncio.TimerHandle | None = None
-        self._counts = [0] * (len(LAG_BOUNDS_S) + 1)
-        self._sum_s = 0.0
+        self.lags = Histogram(LAG_BOUNDS_S)
+        """How late the beats were."""
 
     def start(self) -> None:
         """Begin to beat; to be called on the loop."""
@@ -39,14 +38,7 @@ class LoopMonitor:
         """Seconds by which the next beat is late."""
         return max(time.monotonic() - self._beaten_s - BEAT_S, 0.0)
 
-    @property
-    def lags(self) -> Buckets:
-        """How late the beats were, in seconds."""
-        return Buckets(LAG_BOUNDS_S, tuple(self._counts), self._sum_s)
-
     def _beat(self) -> None:
-        late_s = self.silence_s
-        self._counts[bisect_left(LAG_BOUNDS_S, late_s)] += 1
-        self._sum_s += late_s
+        self.lags.add(self.silence_s)
         self._beaten_s = time.monotonic()
         self._handle = self._loop.call_later(BEAT_S, self._beat)

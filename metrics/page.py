@@ -104,7 +104,7 @@ class Page:
     def _own(self, is_current: bool) -> Iterable[Family]:
         yield Family(
             "pocketmq_event_loop_lag_seconds", "histogram", "How late the event loop runs, measured four times a second.",
-            (), [((), self._monitor.lags)],
+            (), [((), self._monitor.lags.buckets)],
         )  # fmt: skip
         yield Family(
             "pocketmq_event_loop_silence_seconds", "gauge", "How late the event loop is now.",

@@ -20,7 +20,7 @@ from pocketmq.broker.figures.ha_figures import ha_lines
 from pocketmq.broker.figures.timer_figures import timer_lines
 from pocketmq.broker.figures.unserved import unserved
 from pocketmq.broker.services import Services
-from pocketmq.broker.stats.histogram import quantile_s
+from pocketmq.metrics.histogram import quantile_s
 from pocketmq.remoting.codes import VERSION, VERSION_NAME
 from pocketmq.store.format.record import store_timestamp_of
 

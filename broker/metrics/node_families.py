@@ -6,8 +6,7 @@ from typing import Final
 from pocketmq.broker.metrics import names
 from pocketmq.broker.metrics.clients import producer_counts
 from pocketmq.broker.services import Services
-from pocketmq.broker.stats.histogram import Histogram
-from pocketmq.metrics.family import Buckets, Family, Node
+from pocketmq.metrics.family import Family, Node
 from pocketmq.store.format.record import store_timestamp_of
 
 STORAGE: Final = ("local", "disk")
@@ -60,18 +59,14 @@ def _storage(services: Services, node: Node) -> Iterator[Family]:
 
 def _durations(services: Services, node: Node) -> Iterator[Family]:
     measured = services.measured
-    yield names.PUT.single(node, _buckets(measured.put_time))
-    yield names.SYNC.single(node, _buckets(measured.sync_time))
+    yield names.PUT.single(node, measured.put_time.buckets)
+    yield names.SYNC.single(node, measured.sync_time.buckets)
     lateness = ("level", measured.level_lateness), ("timer", measured.timer_lateness)
-    yield names.LATENESS.of(node, [((kind,), _buckets(histogram)) for kind, histogram in lateness])
+    yield names.LATENESS.of(node, [((kind,), histogram.buckets) for kind, histogram in lateness])
     parts = ("store", measured.store_recovery_s), ("timers", measured.timer_recovery_s)
     yield names.RECOVERY.of(node, [((part,), seconds) for part, seconds in parts])
     yield names.REPAIRS.single(node, measured.repairs)
     yield names.CLEAN.single(node, measured.started_cleanly)
-
-
-def _buckets(histogram: Histogram) -> Buckets:
-    return Buckets(histogram.bounds_s, tuple(histogram.counts), histogram.sum_s)
 
 
 def _replication(services: Services, node: Node) -> Iterator[Family]:

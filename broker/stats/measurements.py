@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from pocketmq.broker.stats.histogram import Histogram
 from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
+from pocketmq.metrics.histogram import Histogram
 
 _MS_PER_S: Final = 1000
 PUT_BOUNDS_S: Final = tuple(
@@ -11,7 +11,6 @@ PUT_BOUNDS_S: Final = tuple(
 )
 """Include the bounds of Apache's putMessageDistributeTime."""
 SYNC_BOUNDS_S: Final = tuple(bound / _MS_PER_S for bound in (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000))
-LAG_BOUNDS_S: Final = tuple(bound / _MS_PER_S for bound in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000))
 LATENESS_BOUNDS_S: Final = (
     *(bound / _MS_PER_S for bound in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)), 2, 5, 10, 30, 60, 300, 3600,
 )  # fmt: skip
@@ -28,8 +27,6 @@ class Measurements:
         """The put times of the last minute."""
         self.sync_time = Histogram(SYNC_BOUNDS_S)
         """Per sync of the CommitLog (fsync or msync); added by the flush thread."""
-        self.loop_lag = Histogram(LAG_BOUNDS_S)
-        """How late timers of the event loop run, measured several times a second."""
         self.level_lateness = Histogram(LATENESS_BOUNDS_S)
         """Per delivered message of a delay level: the time from its due time until its delivery."""
         self.timer_lateness = Histogram(LATENESS_BOUNDS_S)

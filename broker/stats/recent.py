@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Final
 
-from pocketmq.broker.stats.histogram import Histogram
+from pocketmq.metrics.histogram import Histogram
 
 STEP_S: Final = 10.0
 """Interval of samples."""

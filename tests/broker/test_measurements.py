@@ -8,8 +8,8 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.figures.runtime_info import runtime_info as runtime_info_of
 from pocketmq.broker.figures.unserved import unserved
 from pocketmq.broker.stats import stats
-from pocketmq.broker.stats.histogram import Histogram, quantile_s
 from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
+from pocketmq.metrics.histogram import Histogram, quantile_s
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
@@ -70,7 +70,7 @@ async def test_each_stored_message_counts_once(flush: str) -> None:
             assert measured.sync_time.total > 0 and measured.sync_time.sum_s <= time.monotonic() - began_s + 20
 
 
-async def test_deliveries_count_by_their_lateness_and_the_loop_by_its_lag() -> None:
+async def test_deliveries_count_by_their_lateness() -> None:
     async with running_broker(store={"message_delay_level": "1s"}) as broker, connected() as client:
         await create_topic(client, broker, "T")
         measured = broker.services.measured
@@ -78,10 +78,6 @@ async def test_deliveries_count_by_their_lateness_and_the_loop_by_its_lag() -> N
         await send(client, broker, 1, "TIMER_DELAY_MS\x01300")
         await until(lambda: measured.level_lateness.total == 2 and measured.timer_lateness.total == 1)
         assert 0 <= measured.level_lateness.max_s < 20 and 0 <= measured.timer_lateness.max_s < 20
-        lags = measured.loop_lag.total
-        time.sleep(0.6)  # keeps the loop
-        await until(lambda: measured.loop_lag.total > lags)
-        assert measured.loop_lag.max_s > 0.3
         assert measured.store_recovery_s >= 0 and measured.started_cleanly
 
 

@@ -166,6 +166,19 @@ async def test_the_page_is_read_by_the_strict_parser_and_is_the_same_in_both_for
     assert 'x_total{topic="b"} 2.0\n' in plain and "# EOF" not in plain
 
 
+async def test_lateness_of_the_event_loop_is_counted(running):
+    monitored = await running(Service())
+    time.sleep(0.8)  # keeps the loop longer than the time between two beats
+    async with asyncio.timeout(20):
+        while lag_sum_s(await got(monitored, "/metrics")) <= 0.3:
+            await asyncio.sleep(0.05)
+
+
+def lag_sum_s(answer):
+    (line,) = (line for line in answer[1].splitlines() if line.startswith("pocketmq_event_loop_lag_seconds_sum"))
+    return float(line.split()[1])
+
+
 async def test_a_server_is_read_on_its_own_loop_only(running):
     service = Service()
     monitored = await running(service)

@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from pocketmq.metrics.family import Buckets
+
 
 class Histogram:
     """Counts of durations in seconds. One thread adds; any thread may read."""
@@ -24,6 +26,11 @@ class Histogram:
         self.sum_s += seconds * count
         if seconds > self.max_s:
             self.max_s = seconds
+
+    @property
+    def buckets(self) -> Buckets:
+        """The value of a metric with these durations."""
+        return Buckets(self.bounds_s, tuple(self.counts), self.sum_s)
 
     @property
     def total(self) -> int:
