@@ -1,10 +1,14 @@
-"""Families as text: Prometheus's format, or OpenMetrics if the request accepts it, both written by prometheus_client.
+"""Families as text: Prometheus's format, or OpenMetrics if the request accepts it.
+
+prometheus_client chooses the format and writes headings and its own metrics. Lines of samples, the same in both formats, are
+written here, because most of each line never changes: its name and labels are kept until other rows come.
 
 Written in chunks, so that the caller can pause in between: the thread that writes keeps the event loop of the process from
 running, as Python runs one thread at a time. A chunk that has not changed since it was last written is not written again.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any, Final
 
@@ -17,6 +21,19 @@ from pocketmq.metrics.family import Buckets, Family, Row
 ROWS_PER_CHUNK: Final = 40
 _END: Final = b"# EOF\n"
 """Last line of an OpenMetrics page."""
+_PLAIN_MAX: Final = 1_000_000
+"""Whole numbers below this are written without an exponent."""
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+@dataclass
+class _Chunk:
+    """Rows as they were last written."""
+
+    rows: list[Row]
+    starts: list[list[str]]
+    """The beginnings of the lines of each row."""
+    text: bytes
 
 
 class Exposition:
@@ -26,7 +43,8 @@ class Exposition:
         encode: Callable[[Any], bytes]
         encode, self.content_type = choose_encoder(accept)
         self._encode = encode
-        self._written: dict[tuple[str, int], tuple[list[Row], bytes]] = {}
+        self._written: dict[tuple[str, int], _Chunk] = {}
+        self._headings: dict[str, bytes] = {}
         self.end = _END if self.content_type.startswith("application/openmetrics-text") else b""
 
     def metric(self, metric: Metric) -> bytes:
@@ -41,10 +59,18 @@ class Exposition:
             if not rows:
                 return
             known = self._written.get((family.name, number))
-            if known is None or known[0] != rows:
-                text = self.metric(_metric(family, rows))
-                known = self._written[family.name, number] = rows, text if number == 0 else _without_heading(text)
-            yield known[1]
+            if known is None or known.rows != rows:
+                starts = _starts(family, rows, known)
+                text = "".join(map(_lines, starts, (value for _, value in rows))).encode()
+                known = self._written[family.name, number] = _Chunk(rows, starts, text)
+            yield known.text if number else self._heading(family) + known.text
+
+    def _heading(self, family: Family) -> bytes:
+        text = self._headings.get(family.name)
+        if text is None:
+            name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
+            text = self._headings[family.name] = self.metric(Metric(name, family.help, family.kind))
+        return text
 
 
 class _One:
@@ -57,30 +83,48 @@ class _One:
         return (self._metric,)
 
 
-def _without_heading(text: bytes) -> bytes:
-    return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"# "))
-
-
-def _metric(family: Family, rows: Iterable[Row]) -> Metric:
-    name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
-    metric = Metric(name, family.help, family.kind)
-    for values, value in rows:
+def _starts(family: Family, rows: Sequence[Row], known: _Chunk | None) -> list[list[str]]:
+    """Return the beginnings of the lines of `rows`, those that are known again."""
+    found = []
+    for number, (values, value) in enumerate(rows):
+        if known is not None and number < len(known.rows):
+            known_values, known_value = known.rows[number]
+            if values == known_values and _bounds(value) == _bounds(known_value):
+                found.append(known.starts[number])
+                continue
         labels = dict(zip(family.labels, values, strict=True))
         if isinstance(value, Buckets):
-            _add_buckets(metric, name, labels, value)
+            texts = (_bound_text(bound) for bound in (*value.bounds, float("inf")))
+            starts = [_start(f"{family.name}_bucket", {**labels, "le": text}) for text in texts]
+            found.append([*starts, _start(f"{family.name}_count", labels), _start(f"{family.name}_sum", labels)])
         else:
-            metric.add_sample(family.name, labels, value)
-    return metric
+            found.append([_start(family.name, labels)])
+    return found
+
+
+def _bounds(value: "float | Buckets") -> Sequence[float] | None:
+    return value.bounds if isinstance(value, Buckets) else None
+
+
+def _start(name: str, labels: dict[str, str]) -> str:
+    """Return a line up to its value. Labels are sorted by name, as prometheus_client does."""
+    pairs = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in sorted(labels.items()))
+    return f"{name}{{{pairs}}} " if pairs else f"{name} "
+
+
+def _lines(starts: Sequence[str], value: "float | Buckets") -> str:
+    if not isinstance(value, Buckets):
+        return f"{starts[0]}{_number(value)}\n"
+    below, lines = 0, []
+    for start, counted in zip(starts, value.counts, strict=False):
+        below += counted
+        lines.append(f"{start}{_number(below)}\n")
+    return f"{''.join(lines)}{starts[-2]}{_number(below)}\n{starts[-1]}{_number(value.sum)}\n"
+
+
+def _number(value: float) -> str:
+    return f"{value}.0" if type(value) is int and -_PLAIN_MAX < value < _PLAIN_MAX else str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def _bound_text(bound: float) -> str:
     return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
-
-
-def _add_buckets(metric: Metric, name: str, labels: dict[str, str], value: Buckets) -> None:
-    below = 0
-    for bound, counted in zip((*value.bounds, float("inf")), value.counts, strict=True):
-        below += counted
-        metric.add_sample(f"{name}_bucket", {**labels, "le": _bound_text(bound)}, below)
-    metric.add_sample(f"{name}_count", labels, below)
-    metric.add_sample(f"{name}_sum", labels, value.sum)

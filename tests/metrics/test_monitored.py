@@ -9,10 +9,12 @@ import urllib.error
 import urllib.request
 
 import pytest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pocketmq.metrics import page
 from pocketmq.metrics.config import MetricsConfig
+from pocketmq.metrics.exposition import Exposition
 from pocketmq.metrics.family import Buckets, Family
 from pocketmq.metrics.monitored import Monitored
 from pocketmq.runtime.lifecycle import StartError
@@ -164,6 +166,18 @@ async def test_the_page_is_read_by_the_strict_parser_and_is_the_same_in_both_for
     assert {"process_cpu_seconds", "python_info", "pocketmq_event_loop_lag_seconds"} <= families.keys()
     _, plain = await got(monitored, "/metrics")
     assert 'x_total{topic="b"} 2.0\n' in plain and "# EOF" not in plain
+
+
+@pytest.mark.parametrize("accept", ["", OPEN_METRICS], ids=["plain", "openmetrics"])
+def test_lines_are_those_of_prometheus_client_also_when_rows_change(accept):
+    exposition = Exposition(accept)
+    values = [0, 1, True, 999_999, 1_000_000, -3, 2**53, 0.25, 1e-7, 1e21, 123456.789, float("inf"), float("nan")]
+    for turn in range(3):
+        rows = [((f'a"\\{number}\n', "grü"), value) for number, value in enumerate(values[turn:] + values[:turn])]
+        gauge, metric = Family("x", "gauge", 'Help "x" \\.', ("topic", "alpha"), rows), Metric("x", 'Help "x" \\.', "gauge")
+        for (topic, alpha), value in rows:
+            metric.add_sample("x", {"topic": topic, "alpha": alpha}, value)
+        assert b"".join(exposition.chunks(gauge)) == exposition.metric(metric)
 
 
 async def test_lateness_of_the_event_loop_is_counted(running):
