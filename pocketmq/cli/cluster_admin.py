@@ -11,6 +11,8 @@ from pocketmq.remoting.header import CommandHeader
 from pocketmq.runtime.error_text import reason_of
 
 TIMEOUT_S = 30.0
+FIND_TIMEOUT_S = 5.0
+"""The same for the list of brokers, which a name server has at hand."""
 
 
 class ClusterAdmin:
@@ -38,7 +40,8 @@ class ClusterAdmin:
         last: Exception | None = None
         for address in self._namesrv:
             try:
-                answer = await self.call(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+                code = RequestCode.GET_BROKER_CLUSTER_INFO
+                answer = await self._remoting.call(address, code, None, b"", FIND_TIMEOUT_S)
             except (OSError, TimeoutError) as failure:
                 failures.append(reason_of(address, failure))
                 last = failure

@@ -31,7 +31,7 @@ def system_reason(error: OSError) -> str:
 def reason_of(address: str, error: BaseException) -> str:
     """Return `ADDRESS: TEXT`, and the address only once."""
     text = reason(error)
-    return text if text.startswith(address) else f"{address}: {text}"
+    return text if address in text else f"{address}: {text}"
 
 
 def _in_words(error: BaseException) -> str:
