@@ -49,7 +49,10 @@ def update_and_create_subscription_group_list(services: Services, request: Reque
 def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> Response | Deferred:
     if not all(config.group_name for config in configs):
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
-    services.groups.update(*configs)
+    try:
+        services.groups.update(*configs)
+    except ValueError as error:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the group is not created: {error}") from None
     return services.gate.when_done(Response(), written={services.groups.unwritten(config.group_name) for config in configs})
 
 

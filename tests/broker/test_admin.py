@@ -319,6 +319,14 @@ async def test_group_list_creates_groups(tools: Tools) -> None:
     assert a is not None and b is not None and (a.retry_max_times, b.retry_max_times) == (5, 16)
 
 
+async def test_group_with_too_long_a_name_is_refused_by_its_name_and_the_limit(tools: Tools) -> None:
+    body = json.dumps({"groupName": "g" * 300}).encode()
+    answer = await tools.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (answer.remark or "").startswith("the group is not created: its retry topic %RETRY%ggg")
+    assert "has 307 bytes, at most 255 are possible" in (answer.remark or "")
+
+
 async def test_groups_are_created_shown_and_deleted(tools: Tools) -> None:
     body = b'{"groupName":"G","retryMaxTimes":3,"consumeBroadcastEnable":false}'
     assert (await tools.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == 0
