@@ -24,3 +24,8 @@ class Split:
     sizes: Positions | None = None
     lost: str = ""
     is_exact: bool = False
+
+    @property
+    def size(self) -> int:
+        """The bytes of the log that belong to the split."""
+        return self.stop - self.begin if self.sizes is None else int(self.sizes.sum())

@@ -1,16 +1,23 @@
 """Batch reads of a CommitLog by Spark: partitions, and the columns requested by a schema."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.decoding.columns import Column
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column
 from pocketmq.spark_analytics.reading.log_reader import LogReader, aggregation, known_column, known_columns
 from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
 from pocketmq.spark_analytics.reading.split import Split
+
+log = logging.getLogger(__name__)
+
+# Smaller reads take less time than Spark needs to start their tasks.
+WARNED_SIZE_MIN: Final = 64 << 20
+_warned: set[str] = set()
 
 
 @dataclass
@@ -29,15 +36,36 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         asked = read_options(options)
         self._log = LogReader(asked, projection(schema, asked))
+        self._is_default = not asked.columns and schema.names == list(COLUMNS)
 
     def partitions(self) -> list[SplitPartition]:
         """Return the splits selected by options and filters."""
-        return [SplitPartition(split) for split in self._log.splits()]
+        splits = self._log.splits()
+        if self._is_default:
+            _warn_of_columns(splits)
+        return [SplitPartition(split) for split in splits]
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Yield the Arrow record batches of a partition."""
         # If there are no partitions, Spark passes a partition of its own.
         return self._log.batches(partition.split) if isinstance(partition, SplitPartition) else iter(())
+
+
+def _warn_of_columns(splits: Sequence[Split]) -> None:
+    """Warn once in this process, which plans a session's reads, that a large read decodes columns that nobody may use.
+
+    Spark does not tell a data source in Python which columns a query uses. Properties, tags and keys are the dearest ones.
+    """
+    size = sum(split.size for split in splits)
+    if size >= WARNED_SIZE_MIN and not _warned:
+        _warned.add("columns")
+        log.warning(
+            "reading %s MiB of log, this query decodes all %s columns, whether it uses them or not; the dearest are "
+            'properties, tags and keys. Name those it uses, as in .option("columns", "topic,storeTimestamp"); the reader in '
+            "Java finds out by itself (see docs/spark.md, Two readers)",
+            f"{size >> 20:,}",
+            len(COLUMNS),
+        )
 
 
 class FilteringCommitLogReader(CommitLogReader):

@@ -11,7 +11,9 @@ from pyspark.errors import PySparkException
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS
 from pocketmq.spark_analytics.session import find_java, make_java_home
-from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
+from pocketmq.spark_analytics.source import batch
+from pocketmq.spark_analytics.source.batch import CommitLogReader
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read, spark_schema
 
 pytestmark = pytest.mark.spark
 
@@ -230,3 +232,19 @@ def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "297\n"
+
+
+def test_one_warning_teaches_to_name_columns(
+    golden_stores: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(batch, "_warned", set())
+    monkeypatch.setattr(batch, "WARNED_SIZE_MIN", 1 << 20)
+    options = {"path": str(golden_stores["v4_clean"])}
+    CommitLogReader(spark_schema("topic", "properties"), options).partitions()
+    CommitLogReader(spark_schema(), options | {"columns": ",".join(COLUMNS)}).partitions()
+    CommitLogReader(spark_schema(), options | {"topic": "GoldenRaw"}).partitions()
+    assert caplog.text == "", "named columns, and small reads"
+    for _ in range(2):
+        CommitLogReader(spark_schema(), options).partitions()
+    assert caplog.text.count("reading 2 MiB of log, this query decodes all 20 columns") == 1
+    assert '.option("columns", "topic,storeTimestamp")' in caplog.text
