@@ -16,6 +16,7 @@ from typing import Any, Final
 from pocketmq.broker import measuring_wiring, wiring
 from pocketmq.broker.access.access_table import needs_admin
 from pocketmq.broker.access.access_validator import guard
+from pocketmq.broker.access.validators import access_validator
 from pocketmq.broker.config import BrokerConfig, check
 from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave
@@ -178,7 +179,8 @@ class Broker:
         config = self.config
         idle_s = config.server_channel_max_idle_time_seconds
         table = routes_of_slave(ROUTES) if self.store_config.is_slave else ROUTES
-        table = table if services.permissions is None else guard(table, services.permissions)
+        validator = access_validator(services)
+        table = table if validator is None else guard(table, validator)
         table = restricted(table, filter(needs_admin, ROUTES), "adminAllow", config.admin_allow, log)
         kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
         self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls, config, kept)

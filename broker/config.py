@@ -13,6 +13,7 @@ from typing import Final
 
 from pocketmq.metrics.config import MetricsConfig
 from pocketmq.remoting.allow_list import networks
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.runtime.apache_keys import BROKER_KEYS
 from pocketmq.runtime.config import setting
@@ -83,6 +84,22 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     """Master: whether its port for slaves takes only TLS. Slave: whether it connects to that port by TLS. None: use_tls."""
     acl_enable: bool = setting(False, important=True)
     """Whether requests are checked against the rules in these files."""
+    authentication_enabled: bool = setting(False, important=True)
+    """5.x: whether requests must be signed by one of the users in config/auth.json."""
+    authorization_enabled: bool = setting(False, important=True)
+    """5.x: whether the user's policies must allow what a request does."""
+    init_authentication_user: str | None = setting(None, secret=True)
+    """5.x: {"username":..., "password":...} of a Super user that is created at start if it does not exist."""
+    inner_client_authentication_credentials: str | None = setting(None, secret=True)
+    """5.x: {"accessKey":..., "secretKey":...} with which this broker signs its own requests; also such a user."""
+    authentication_whitelist: str = ""
+    """5.x: comma-separated request codes that need no signature."""
+    authorization_whitelist: str = ""
+    """5.x: comma-separated request codes that every user may send."""
+    max_auth_users: int = setting(1_000, low=1, high=100_000)
+    max_acl_entries_per_user: int = setting(1_000, low=1, high=10_000)
+    max_auth_bytes: int = setting(4 << 20, low=1 << 10, high=12 << 20)
+    """Limit of the size of all users and policies together."""
     admin_allow: str = ""
     """Comma-separated addresses and CIDR networks allowed to use administrative codes. Empty: all, as in Apache."""
 
@@ -207,6 +224,9 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
                 )
         return tuple(addresses)
 
+
+AUTH_CODES: Final = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
+"""5.x's administration of users and ACLs."""
 
 UPDATABLE_KEYS: Final = frozenset(
     """
@@ -358,11 +378,37 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise StartError("readOnlyCommitLogStorePaths contains all of storePathCommitLog: no log file could be created")
     if config.acl_enable and not config.rocketmq_home:
         raise StartError("aclEnable=true: rocketmqHome (or ROCKETMQ_HOME) must be the folder with conf/plain_acl.yml")
+    _check_access(config)
     if config.default_message_request_mode not in ("PULL", "POP"):
         raise StartError(f"defaultMessageRequestMode={config.default_message_request_mode}: use PULL or POP")
     _check_hours(store_config.delete_when)
     if store_config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise StartError(f"flushDiskType={store_config.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH")
+
+
+def _check_access(config: BrokerConfig) -> None:
+    if config.acl_enable and config.authentication_enabled:
+        raise StartError(
+            "aclEnable=true and authenticationEnabled=true: a request has one signature; use the users of 5.x or "
+            "plain_acl.yml of 4.9, not both"
+        )
+    if config.authorization_enabled and not config.authentication_enabled:
+        raise StartError("authorizationEnabled=true needs authenticationEnabled=true: otherwise everybody may use any name")
+    for key in ("authentication", "authorization"):
+        whitelisted_codes(f"{key}Whitelist", getattr(config, f"{key}_whitelist"))
+
+
+def whitelisted_codes(key: str, text: str) -> frozenset[int]:
+    """Return the request codes of a comma-separated list. Raises StartError."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        raise StartError(f"{key}={text[:TEXT_SIZE_MAX]}: expected request codes, several with , between")
+    codes = frozenset(map(int, parts))
+    if not codes.isdisjoint(AUTH_CODES):
+        raise StartError(
+            f"{key}={text[:TEXT_SIZE_MAX]}: the codes 3001 to 3010 decide who may do what, and are always checked"
+        )
+    return codes
 
 
 def _check_hours(delete_when: str) -> None:

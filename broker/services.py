@@ -13,6 +13,7 @@ from pocketmq.remoting.codes import VERSION
 
 if TYPE_CHECKING:
     from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.auth.users import AuthUsers
     from pocketmq.broker.clients.absent_holders import AbsentHolders
     from pocketmq.broker.clients.client_registry import ClientRegistry
     from pocketmq.broker.clients.rebalance_lock import RebalanceLock
@@ -86,6 +87,8 @@ class Services:
     stats: "BrokerStats"
     permissions: "PlainPermissionManager | None"
     """The access rules; None with aclEnable=false."""
+    users: "AuthUsers | None"
+    """5.x's users and policies; None with authenticationEnabled=false."""
     config_version: DataVersion
     """Version of the configuration, which counts the changes made by requests."""
     turn: "Turn"

@@ -72,6 +72,7 @@ from pocketmq.store.timer.timer_store import SLOTS_TOTAL, TimerStore
 
 if TYPE_CHECKING:
     from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.auth.users import AuthUsers
 
 log = logging.getLogger("broker")
 
@@ -215,7 +216,8 @@ class _Parts:
         cancelled.passed(schedule.progress())
         unsupported_tables.refuse_batch_topics(store, topics)
         unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
-        client = RemotingClient(context.turn, timers, tls=self.name_server_tls)
+        users = self._users()
+        client = self._client(users)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
         ha, ha_client = self._replication(client)
         timer_messages = TimerMessageService(context, self.timer_store())
@@ -230,10 +232,7 @@ class _Parts:
         check = TransactionCheck(context, putter, progress, topics, clients)
         revive = PopReviveService(context, putter, offsets, topics, groups, timer_messages)
         return Services(
-            config=config,
-            store=store,
-            topics=topics,
-            groups=groups,
+            config=config, store=store, topics=topics, groups=groups,
             offsets=offsets,
             filters=filters,
             clients=clients,
@@ -257,6 +256,7 @@ class _Parts:
             gate=AnswerGate(context, route_barrier, ha),
             stats=stats,
             permissions=self._permissions(),
+            users=users,
             config_version=DataVersion(0, clock.message_time_ms()),
             turn=context.turn,
             timers=timers,
@@ -264,11 +264,11 @@ class _Parts:
             clock=clock,
             store_host=context.store_host,
             broker_address=self.broker_address,
-        )
+        )  # fmt: skip
 
-    def _file(self, name: str) -> ConfigFile:
+    def _file(self, name: str, *, is_private: bool = False) -> ConfigFile:
         store = self.context.store
-        return ConfigFile(store.disk, store.config.store_path(f"config/{name}.json"))
+        return ConfigFile(store.disk, store.config.store_path(f"config/{name}.json"), is_private=is_private)
 
     def _consumer_offsets(self) -> ConsumerOffsetManager:
         store, with_lmq = self.context.store, self.context.store.config.enable_lmq
@@ -317,6 +317,10 @@ class _Parts:
             return None, HAClient(self.context, client, self.master_tls)
         return HAService(self.context), None
 
+    def _client(self, users: "AuthUsers | None") -> RemotingClient:
+        context, inner = self.context, None if users is None else users.inner
+        return RemotingClient(context.turn, context.timers, tls=self.name_server_tls, credentials=inner)
+
     def _permissions(self) -> "PlainPermissionManager | None":
         if not self.context.config.acl_enable:
             return None
@@ -325,6 +329,16 @@ class _Parts:
         permissions = PlainPermissionManager(Path(self.context.config.rocketmq_home or ""), self.context.clock)
         permissions.load()
         return permissions
+
+    def _users(self) -> "AuthUsers | None":
+        context = self.context
+        if not context.config.authentication_enabled:
+            return None
+        from pocketmq.broker.auth.users import AuthUsers
+
+        users = AuthUsers(context.config, self._file("auth", is_private=True), context.clock, self.tables)
+        users.load()
+        return users
 
 
 def _connect(services: Services, context: Context) -> None:

@@ -28,14 +28,13 @@ _BROKER: Final = {
         timerReputServiceMaxPoolSize timerReputServiceQueueCapacity transactionCheckRocksdbCoreThreads
         transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity waitTimeMillsInAckQueue
         waitTimeMillsInAdminBrokerQueue waitTimeMillsInLitePullQueue""",
-    "access is ruled by aclEnable and plain_acl.yml; 5.x's users and policies are not supported": """
-        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authConfigPath authenticationEnabled
-        authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
-        authorizationEnabled authorizationMetadataProvider authorizationProvider authorizationStrategy
-        authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
-        statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+    "users and policies are kept in config/auth.json of the store, and are all in memory": """
+        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authConfigPath authenticationMetadataProvider
+        authenticationProvider authenticationStrategy authorizationMetadataProvider authorizationProvider
+        authorizationStrategy statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
         userCacheMaxNum userCacheRefreshSecond""",
+    "the accounts of plain_acl.yml do not become users": "migrateAuthFromV1Enabled",
     "popped messages are kept in the log only, and revived by its records": """
         appendAckAsync appendCkAsync enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag
         enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enableSkipLongAwaitingAck

@@ -39,7 +39,10 @@ def carry(found: Mapping[str, Any], written: Mapping[str, Any]) -> Document:
 class ConfigFile:
     """A file in `config/`. `found` is the document as last loaded or persisted, without its seal."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, is_private: bool = False) -> None:
+        """`is_private`: only the owner may read the file."""
+        if is_private:
+            disk.keep_private(path)
         self.path = path
         self.found: Document = {}
         self.is_missing = False

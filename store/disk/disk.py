@@ -148,6 +148,9 @@ class Disk(ABC):
     def replace_file(self, path: str, data: bytes) -> None:
         """Replace a file atomically and durably: after a crash it has the old or the new bytes. The old stay as `.bak`."""
 
+    def keep_private(self, path: str) -> None:  # noqa: B027  # a disk without users has nothing to do
+        """Make a file and its `.bak` readable by their owner alone, now and whenever `replace_file` writes them."""
+
     @abstractmethod
     def delete(self, path: str) -> None: ...
 

@@ -17,6 +17,7 @@ from pocketmq.store.disk import disk_holes
 from pocketmq.store.disk.disk import NO_ROOM, Disk, DiskLock, MappedRegion
 from pocketmq.store.disk.spare_descriptors import keep_spare, opened, sparing
 
+PRIVATE_MODE: Final = 0o600
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; mmap does not name it
 _MLOCK_ONFAULT: Final = 1
 # C library functions, because mmap.madvise of Python holds the GIL.
@@ -218,6 +219,7 @@ class FileDisk(Disk):
         # Directories whose entry in the parent directory was synced by this process. Others may have been created by a
         # process that was killed before the sync.
         self._durable_dirs: set[str] = set()
+        self._private: set[str] = set()
         keep_spare()
 
     def map(
@@ -258,11 +260,18 @@ class FileDisk(Disk):
     def write_file(self, path: str, data: bytes) -> None:
         _write(path, data)
 
+    def keep_private(self, path: str) -> None:
+        for one in (path, path + ".bak"):
+            self._private.add(one)
+            with suppress(FileNotFoundError):
+                os.chmod(one, PRIVATE_MODE)
+
     def replace_file(self, path: str, data: bytes) -> None:
         new, old = path + ".tmp", path + ".bak"
+        mode = PRIVATE_MODE if path in self._private else None
         self.make_dirs(os.path.dirname(path))
         try:
-            _write(new, data, sync=True)
+            _write(new, data, sync=True, mode=mode)
         except OSError as error:
             with suppress(FileNotFoundError):
                 os.unlink(new)
@@ -270,7 +279,7 @@ class FileDisk(Disk):
                 raise
             # The current file is complete, so on a full disk the backup is deleted to make space for the new file.
             os.unlink(old)
-            _write(new, data, sync=True)
+            _write(new, data, sync=True, mode=mode)
         if os.path.exists(path):
             # A hard link, so that the real name always exists.
             if os.path.exists(old):
@@ -341,10 +350,12 @@ class FileDisk(Disk):
         return used / (used + stat.f_bavail) if used + stat.f_bavail else 0.0
 
 
-def _write(path: str, data: bytes, *, sync: bool = False) -> None:
+def _write(path: str, data: bytes, *, sync: bool = False, mode: int | None = None) -> None:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with opened(path, flags) as descriptor, open(descriptor, "wb", closefd=False) as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)  # before there is anything to read
             file.write(data)
             if sync:
                 file.flush()

@@ -7,6 +7,7 @@ import pytest
 
 from pocketmq.broker.access.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES
 from pocketmq.broker.access.access_validator import guard
+from pocketmq.broker.access.plain_access_validator import PlainAccessValidator
 from pocketmq.broker.acl.plain_permission import PlainPermissionManager
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.put.message_id import decode_message_id
@@ -46,7 +47,7 @@ def caller(folder, services=NO_MESSAGES):
     manager = PlainPermissionManager(acl_home(folder, more=MORE_ACL), VirtualClock(0))
     manager.load()
     table = {code: route._replace(handler=lambda services, request: Response()) for code, route in ROUTES.items()}
-    dispatcher = Dispatcher(services, guard(table, manager))
+    dispatcher = Dispatcher(services, guard(table, PlainAccessValidator(manager)))
 
     def send(code, fields, body=b"", who=USER, host="127.0.0.1", flag=0, **unsigned):
         ext = {name: str(value) for name, value in fields.items()}
@@ -290,7 +291,7 @@ def test_code_missing_in_the_permission_table_needs_an_admin(tmp_path):
     manager = PlainPermissionManager(acl_home(tmp_path, more=MORE_ACL), VirtualClock(0))
     manager.load()
     new = Route(99_999, NoHeader, lambda services, request: Response())
-    handler = guard({new.code: new}, manager)[new.code].handler
+    handler = guard({new.code: new}, PlainAccessValidator(manager))[new.code].handler
 
     def ask(who):
         fields = {ACCESS_KEY: who[0]}

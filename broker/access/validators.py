@@ -1,0 +1,17 @@
+"""The check that a broker's settings ask for. The modules of a check are loaded only by brokers that have it."""
+
+from pocketmq.broker.access.access_validator import AccessValidator
+from pocketmq.broker.services import Services
+
+
+def access_validator(services: Services) -> AccessValidator | None:
+    """Return the check of requests, or None without aclEnable and authenticationEnabled."""
+    if services.permissions is not None:
+        from pocketmq.broker.access.plain_access_validator import PlainAccessValidator
+
+        return PlainAccessValidator(services.permissions)
+    if services.users is not None:
+        from pocketmq.broker.access.auth_validator import AuthValidator
+
+        return AuthValidator(services.users, services.config)
+    return None
