@@ -94,4 +94,18 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "clusterAclConfigVersion": "Show the versions of the ACL files",
         "updateGlobalWhiteAddr": "Set the addresses that need no signature",
     },
+    "auth": {
+        "createUser": "Create a user (5.x)",
+        "updateUser": "Change the password, the type or the status of a user (5.x)",
+        "deleteUser": "Delete a user and its ACL (5.x)",
+        "getUser": "Show a user with its password (5.x)",
+        "listUser": "List the users with their passwords (5.x)",
+        "copyUser": "Copy users from one broker to another (5.x)",
+        "createAcl": "Allow or deny a user actions on resources (5.x)",
+        "updateAcl": "Change what a user is allowed or denied on resources (5.x)",
+        "deleteAcl": "Delete a user's ACL, or what it says about a resource (5.x)",
+        "getAcl": "Show the ACL of a user (5.x)",
+        "listAcl": "List the ACLs of all users (5.x)",
+        "copyAcl": "Copy ACLs from one broker to another (5.x)",
+    },
 }

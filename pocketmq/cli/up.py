@@ -185,7 +185,7 @@ def _say_open(both: Both) -> None:
         f"both servers listen on all addresses of this machine (ports {both.namesrv.port} and {both.broker.port}); clients "
         f"are told to use {both.broker.address}"
     )
-    if not both.broker.config.acl_enable:
+    if not (both.broker.config.acl_enable or both.broker.config.authentication_enabled):
         warn(
             "nobody asks who comes: whoever reaches these ports may read, send and administer; use a firewall, or access "
             "control (docs/security.md)"

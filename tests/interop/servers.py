@@ -240,6 +240,19 @@ class Cluster:
         self.namesrv.kill()
 
 
+def auth_settings(folder: Path) -> dict[str, object]:
+    """Return the settings of a broker that checks requests against users and ACLs of 5.x.
+
+    5.5.0 has none without the providers, and without the path keeps them in the user's home.
+    """
+    providers = {
+        f"{kind.lower()}MetadataProvider": f"org.apache.rocketmq.auth.{kind.lower()}.provider.Local{kind}MetadataProvider"
+        for kind in ("Authentication", "Authorization")
+    }
+    enabled = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+    return {**enabled, **providers, "authConfigPath": folder / "auth"}
+
+
 def _address_of(ready_line: str) -> str:
     found = re.search(r"address=([\w.\-]+:\d+)", ready_line)
     if not found:

@@ -1,6 +1,7 @@
 """Our mqadmin and Apache's do the same: a table of cases, each run by both tools at our servers, and by ours at Apache's.
 
-docs/mqadmin.md is made from the outcomes: `pytest tests/interop/test_mqadmin_matrix.py --write-mqadmin-page` writes it.
+The commands for 5.x's users and ACLs are compared with Apache 5.5.0, all others with 4.9.4. docs/mqadmin.md is made from the
+outcomes: `pytest tests/interop/test_mqadmin_matrix.py --write-mqadmin-page` writes it.
 """
 
 import json
@@ -11,13 +12,22 @@ import pytest
 
 from pocketmq.admin.commands import FAMILIES as COMMANDS
 from tests.interop.conftest import need_java
-from tests.interop.mqadmin_matrix.cases import FAMILIES
-from tests.interop.mqadmin_matrix.columns import Table, run_all
+from tests.interop.mqadmin_matrix.case import Case
+from tests.interop.mqadmin_matrix.cases import AUTH_FAMILIES, FAMILIES
+from tests.interop.mqadmin_matrix.columns import AuthColumn, Table, run_all
 from tests.interop.mqadmin_matrix.page import page
 
 CASES = [case for cases in FAMILIES.values() for case in cases]
 PAGE = Path(__file__).parents[2] / "docs" / "mqadmin.md"
-NUMBERED = [pytest.param(number, id=f"{number}-{case.name}") for number, case in enumerate(CASES)]
+AUTH_CASES = [case for cases in AUTH_FAMILIES.values() for case in cases]
+
+
+def numbered(cases: list[Case]) -> pytest.MarkDecorator:
+    """Run a test for each case."""
+    return pytest.mark.parametrize(
+        "number", [pytest.param(number, id=f"{number}-{case.name}") for number, case in enumerate(cases)]
+    )
+
 
 NOT_AMONG_THE_CASES = {
     "startMonitoring": "it does not end",
@@ -36,9 +46,25 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return run_all(tmp_path_factory.mktemp("matrix"), CASES)
 
 
-@pytest.mark.parametrize("number", NUMBERED)
+@pytest.fixture(scope="module")
+def auth_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    need_java()
+    return run_all(tmp_path_factory.mktemp("auth-matrix"), AUTH_CASES, AuthColumn, "5.5.0")
+
+
+@numbered(CASES)
 def test_our_tool_does_what_apaches_does(table: Table, number: int) -> None:
-    case, apaches, ours = CASES[number], table.apaches_tool[number], table.ours[number]
+    check_ours(CASES[number], table, number)
+
+
+@numbered(AUTH_CASES)
+def test_our_tool_does_what_5_5_0_does(auth_table: Table, number: int) -> None:
+    check_ours(AUTH_CASES[number], auth_table, number)
+
+
+def check_ours(case: Case, table: Table, number: int) -> None:
+    """Both tools do the same at our servers."""
+    apaches, ours = table.apaches_tool[number], table.ours[number]
     assert apaches.missing(case.shows) == [], apaches
     assert ours.missing(case.shows) == [], ours
     assert (apaches.exit_code, ours.exit_code) == (case.exit_code, case.exit_code)
@@ -46,9 +72,19 @@ def test_our_tool_does_what_apaches_does(table: Table, number: int) -> None:
         assert ours.facts == apaches.facts
 
 
-@pytest.mark.parametrize("number", NUMBERED)
+@numbered(CASES)
 def test_our_tool_does_it_at_apaches_servers(table: Table, number: int) -> None:
-    case, ours, other = CASES[number], table.ours[number], table.ours_at_apache[number]
+    check_at_apache(CASES[number], table, number)
+
+
+@numbered(AUTH_CASES)
+def test_our_tool_does_it_at_servers_of_5_5_0(auth_table: Table, number: int) -> None:
+    check_at_apache(AUTH_CASES[number], auth_table, number)
+
+
+def check_at_apache(case: Case, table: Table, number: int) -> None:
+    """Our tool shows the same at Apache's servers."""
+    ours, other = table.ours[number], table.ours_at_apache[number]
     assert other.exit_code == case.exit_code
     if case.at_apache is not None:
         assert case.why
@@ -59,8 +95,8 @@ def test_our_tool_does_it_at_apaches_servers(table: Table, number: int) -> None:
         assert other.facts == ours.facts
 
 
-def test_the_page_is_what_happens(table: Table, pytestconfig: pytest.Config) -> None:
-    text = page(FAMILIES, table)
+def test_the_page_is_what_happens(table: Table, auth_table: Table, pytestconfig: pytest.Config) -> None:
+    text = page(FAMILIES, table, AUTH_FAMILIES, auth_table)
     if pytestconfig.getoption("write_mqadmin_page", default=False):
         PAGE.write_text(text)
     assert PAGE.read_text() == text
@@ -85,6 +121,6 @@ def comparable(document: Any) -> Any:
 
 def test_every_command_is_among_the_cases() -> None:
     commands = {name for names in COMMANDS.values() for name in names}
-    assert commands - {case.name for case in CASES} == set(NOT_AMONG_THE_CASES)
+    assert commands - {case.name for case in CASES + AUTH_CASES} == set(NOT_AMONG_THE_CASES)
     assert len(CASES) >= 101
     assert sum("CODE" in case.shows[0] or case.exit_code for case in CASES) >= 30, "refusals"

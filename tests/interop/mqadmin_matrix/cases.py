@@ -2,6 +2,7 @@
 
 from tests.interop.mqadmin_matrix import (
     acl_cases,
+    auth_cases,
     broker_cases,
     consumer_cases,
     group_cases,
@@ -22,3 +23,8 @@ FAMILIES: dict[str, list[Case]] = {
     "consumer groups and offsets": group_cases.CASES,
     "access rules": acl_cases.CASES,
 }
+
+AUTH_FAMILIES: dict[str, list[Case]] = {
+    "users and ACLs of 5.x": auth_cases.CASES,
+}
+"""Cases that are compared with Apache 5.5.0, at brokers with authenticationEnabled and authorizationEnabled."""

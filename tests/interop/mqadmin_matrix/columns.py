@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from pocketmq.admin.tool import main
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.mqadmin_matrix.case import Case, Outcome, facts
 from tests.interop.mqadmin_matrix.payments import Payments
-from tests.interop.servers import CLUSTER_NAME, Apache, Cluster, Flavour, Pocketmq
+from tests.interop.servers import CLUSTER_NAME, Apache, Cluster, Flavour, Pocketmq, auth_settings
 from tests.interop.wire import Connection
 
 ADMIN = ("matrixAdmin", "matrixSecret")
@@ -75,39 +76,23 @@ class OurTool:
                 os.environ["ROCKETMQ_HOME"] = home
 
 
-class Column:
-    """A tool at a cluster of its own, which has a topic with messages and a group that consumes it."""
+class AuthColumn:
+    """A tool at a cluster of its own, whose broker has users and ACLs of 5.x."""
 
     def __init__(self, folder: Path, flavour: Flavour) -> None:
         (folder / "conf" / "acl").mkdir(parents=True)
-        (folder / "conf" / "plain_acl.yml").write_text(RULES)
         self.folder = folder
-        self.cluster = Cluster(folder, flavour, aclEnable="true", rocketmqHome=folder)
+        self.cluster = self._cluster(flavour)
         self.cluster.start_broker()
-        self._consumer = Connection(self.cluster.broker_address, signed_as=ADMIN)
-        self._prepare()
-        self._payments = Payments(self._consumer, self.cluster.broker_address, self.cluster.broker_name, ADMIN)
 
-    def _prepare(self) -> None:
-        consumer = self._consumer
-        consumer.create_topic(TOPIC, QUEUES)
-        consumer.subscribe(GROUP, TOPIC)
-        for queue_id in range(QUEUES):
-            for number in range(PER_QUEUE):
-                consumer.send(TOPIC, queue_id, b"order %d" % number, {"KEYS": f"order-{queue_id}-{number}", "TAGS": "paid"})
-            consumer.commit(GROUP, TOPIC, queue_id, PER_QUEUE - 1)
+    def _cluster(self, flavour: Flavour) -> Cluster:
+        user = json.dumps({"username": ADMIN[0], "password": ADMIN[1]})
+        return Cluster(self.folder, flavour, initAuthenticationUser=user, **auth_settings(self.folder))
 
     @property
     def values(self) -> Mapping[str, str]:
         """What the placeholders of a case stand for."""
-        return {
-            "broker": self.cluster.broker_address,
-            "namesrv": self.cluster.namesrv_address,
-            "cluster": CLUSTER_NAME,
-            "name": self.cluster.broker_name,
-            "folder": str(self.folder / "files"),
-            **self._payments.values,
-        }
+        return {"broker": self.cluster.broker_address, "cluster": CLUSTER_NAME}
 
     def outcomes(self, tool: Tool, cases: Iterable[Case], is_apache: bool) -> list[Outcome]:
         """Run all cases one after the other."""
@@ -124,9 +109,45 @@ class Column:
             time.sleep(0.1)
 
     def close(self) -> None:
+        self.cluster.close()
+
+
+class Column(AuthColumn):
+    """A tool at a cluster of its own, which has access rules of 4.9, a topic with messages and a group that consumes it."""
+
+    def __init__(self, folder: Path, flavour: Flavour) -> None:
+        super().__init__(folder, flavour)
+        self._consumer = Connection(self.cluster.broker_address, signed_as=ADMIN)
+        self._prepare()
+        self._payments = Payments(self._consumer, self.cluster.broker_address, self.cluster.broker_name, ADMIN)
+
+    def _cluster(self, flavour: Flavour) -> Cluster:
+        (self.folder / "conf" / "plain_acl.yml").write_text(RULES)
+        return Cluster(self.folder, flavour, aclEnable="true", rocketmqHome=self.folder)
+
+    def _prepare(self) -> None:
+        consumer = self._consumer
+        consumer.create_topic(TOPIC, QUEUES)
+        consumer.subscribe(GROUP, TOPIC)
+        for queue_id in range(QUEUES):
+            for number in range(PER_QUEUE):
+                consumer.send(TOPIC, queue_id, b"order %d" % number, {"KEYS": f"order-{queue_id}-{number}", "TAGS": "paid"})
+            consumer.commit(GROUP, TOPIC, queue_id, PER_QUEUE - 1)
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        return {
+            **super().values,
+            "namesrv": self.cluster.namesrv_address,
+            "name": self.cluster.broker_name,
+            "folder": str(self.folder / "files"),
+            **self._payments.values,
+        }
+
+    def close(self) -> None:
         self._payments.close()
         self._consumer.close()
-        self.cluster.close()
+        super().close()
 
 
 class Table(NamedTuple):
@@ -139,14 +160,14 @@ class Table(NamedTuple):
     """Where each column has its files: `<column>/files`."""
 
 
-def run_all(folder: Path, cases: list[Case]) -> Table:
-    """Start the servers of all columns and run all cases in each."""
+def run_all(folder: Path, cases: list[Case], column: type[AuthColumn] = Column, version: str = "4.9.4") -> Table:
+    """Start the servers of all columns and run all cases in each; `version` is that of Apache's tool and servers."""
     # Servers start side by side; the tools run one after the other, because ours prints to this process's output.
-    flavours: dict[str, Flavour] = {"apaches_tool": Pocketmq(), "ours": Pocketmq(), "ours_at_apache": Apache("4.9.4")}
+    flavours: dict[str, Flavour] = {"apaches_tool": Pocketmq(), "ours": Pocketmq(), "ours_at_apache": Apache(version)}
     with ThreadPoolExecutor() as pool:
-        started = {name: pool.submit(Column, folder / name, flavour) for name, flavour in flavours.items()}
-        shell = pool.submit(_shell, folder / "shell")
-    columns: dict[str, Column] = {}
+        started = {name: pool.submit(column, folder / name, flavour) for name, flavour in flavours.items()}
+        shell = pool.submit(_shell, folder / "shell", version)
+    columns: dict[str, AuthColumn] = {}
     try:
         columns = {name: future.result() for name, future in started.items()}
         with ThreadPoolExecutor(1) as pool:
@@ -156,12 +177,12 @@ def run_all(folder: Path, cases: list[Case]) -> Table:
             ours_at_apache = columns["ours_at_apache"].outcomes(our_tool, cases, True)
             return Table(apaches.result(), ours, ours_at_apache, folder)
     finally:
-        for column in columns.values():
-            column.close()
+        for one in columns.values():
+            one.close()
         if shell.exception() is None:
             shell.result().close()
 
 
-def _shell(folder: Path) -> Mqadmin:
+def _shell(folder: Path, version: str) -> Mqadmin:
     folder.mkdir(parents=True)
-    return Mqadmin(folder)
+    return Mqadmin(folder, version)

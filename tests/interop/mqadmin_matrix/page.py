@@ -36,15 +36,27 @@ what happens.
 """
 
 
-def page(families: Mapping[str, list[Case]], table: Table) -> str:
+AUTH_HEAD = """
+## Cases of 5.x
+
+The same with tool and servers of Apache 5.5.0. The brokers have `authenticationEnabled=true` and `authorizationEnabled=true`
+([security.md](security.md)), and the tools sign as a Super user.
+
+"""
+
+
+def page(families: Mapping[str, list[Case]], table: Table, auth: Mapping[str, list[Case]], auth_table: Table) -> str:
     """Return the text of the page."""
+    return HEAD + _tables(families, table) + AUTH_HEAD + _tables(auth, auth_table)
+
+
+def _tables(families: Mapping[str, list[Case]], table: Table) -> str:
     rows = list(zip(table.apaches_tool, table.ours, table.ours_at_apache, strict=True))
-    text = HEAD
+    text = ""
     number = 0
     for family, cases in families.items():
-        text += (
-            f"### {family.capitalize()}\n\n| case | shows | Apache's tool | ours | ours at Apache |\n|---|---|---|---|---|\n"
-        )
+        text += f"### {family[0].upper()}{family[1:]}\n\n| case | shows | Apache's tool | ours | ours at Apache |\n"
+        text += "|---|---|---|---|---|\n"
         for case in cases:
             text += _row(case, rows[number])
             number += 1
