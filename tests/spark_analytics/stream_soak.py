@@ -1,12 +1,14 @@
-"""Soak test: a store is written while Spark streams it and is killed (-9) now and then; each row must be in the sink once.
+"""Soak test: a broker writes its store while Spark streams it and is killed (-9) now and then; each row must be in the sink once.
 
-    python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR] [--reader python|jvm]
+    python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR] [--reader python|jvm|both]
 
-Runs two further processes: the writer, which is told how many messages to put next, and the follower, a local Spark with a
-Parquet sink and a checkpoint, killed with its JVM as soon as it has committed some micro-batches of the current messages.
+Runs a name server and a broker, a sender, which is told how many messages to send next, and a follower for each reader: a
+local Spark with a Parquet sink and a checkpoint, killed with its JVM as soon as it has committed some micro-batches of the
+current messages. The followers read at the same time.
 """
 
 import argparse
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,68 +18,76 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 DEADLINE_S = 600
-PUT_AT_ONCE = 200
 TOPICS = [f"Topic{number}" for number in range(8)]
+SENT_AT_ONCE: Final = 16
+SINGLE_EVERY: Final = 4
+"""Of so many portions one is sent as single messages, the others as batches."""
+SENDING_MAX: Final = 8
 
 
 @dataclass(frozen=True)
 class SoakResult:
-    """Result: `rows` in the sink, `distinct` keys among them, and `missing` keys."""
+    """Result of a reader: `rows` in its sink, `distinct` keys among them, `records` (distinct positions), `missing` keys."""
 
     kills: int
     rows: int
     distinct: int
+    records: int
     missing: int
     batches: int
     files: int
     seconds: float
-    log_bytes: int
 
 
-# --- the writer -----------------------------------------------------------------------------------------------------
+# --- the sender -----------------------------------------------------------------------------------------------------
 
 
-def write(folder: str, file_size: int, per_second: int) -> None:
-    """For each line of standard input, put that many messages at a given rate, and report completion."""
-    from pocketmq.runtime.clock import SystemClock
-    from pocketmq.store.config import MessageStoreConfig
-    from pocketmq.store.disk.file_disk import FileDisk
-    from pocketmq.store.format.message import Message
-    from pocketmq.store.format.properties import encode_properties
-    from pocketmq.store.message_store import MessageStore
+async def send(namesrv: str, per_second: int) -> None:
+    """For each line of standard input, send that many messages at a given rate, and report completion."""
+    from pocketmq.client.producer import Producer
 
-    store = MessageStore(
-        MessageStoreConfig(store_path_root_dir=folder, mapped_file_size_commit_log=file_size, message_index_enable=False),
-        FileDisk(),
-        SystemClock(),
-    )
-    store.load()
-    store.start()
-    print("ready", flush=True)
-    number = 0
-    for line in sys.stdin:
-        begin, end, done = time.monotonic(), number + int(line), 0
-        while number < end:
-            for _ in range(min(PUT_AT_ONCE, end - number)):
-                properties = {"KEYS": str(number), "TAGS": "soak"}
-                body = b"%d" % number * (1 + number % 29)
-                stored = encode_properties(properties).encode()
-                topic = TOPICS[number % len(TOPICS)]
-                store.commit_log.put(
-                    Message(topic, number % 3, body, HOST, HOST, properties=properties, properties_bytes=stored)
-                )
-                number, done = number + 1, done + 1
-            store.dispatch()
-            time.sleep(max(begin + done / per_second - time.monotonic(), 0))
-        print(store.max_physical_offset, flush=True)
-    store.shutdown()
+    async with Producer(namesrv, "soak") as producer:
+        for topic in TOPICS:
+            await producer.create_topic(topic)
+        print("ready", flush=True)
+        number = 0
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            number = await _send_portion(producer, number, int(line), per_second)
+            print(number, flush=True)
+
+
+async def _send_portion(producer: Any, begin: int, count: int, per_second: int) -> int:
+    """Send messages with the keys `begin` to `begin + count`; return the end."""
+    begun, end = time.monotonic(), begin + count
+    free = asyncio.Semaphore(SENDING_MAX)
+
+    async def send_some(first: int, last: int) -> None:
+        from pocketmq.client.message import Message
+
+        async with free:
+            portion = first // SENT_AT_ONCE
+            topic = TOPICS[portion % len(TOPICS)]
+            keys = range(first, last)
+            messages = [Message(topic, b"%d" % key * (1 + key % 29), "soak", str(key)) for key in keys]
+            if portion % SINGLE_EVERY:
+                await producer.send_batch(messages, timeout_s=DEADLINE_S)
+            else:
+                await asyncio.gather(*(producer.send(message, timeout_s=DEADLINE_S) for message in messages))
+
+    async with asyncio.TaskGroup() as sends:
+        for first in range(begin, end, SENT_AT_ONCE):
+            sends.create_task(send_some(first, min(first + SENT_AT_ONCE, end)))
+            await asyncio.sleep(max(begun + (first - begin) / per_second - time.monotonic(), 0))
+            async with free:  # no more tasks than are sending
+                pass
+    return end
 
 
 # --- the follower ---------------------------------------------------------------------------------------------------
@@ -172,45 +182,58 @@ def soak(
     file_size: int,
     bytes_per_trigger: str,
     per_second: int = 20_000,
-    reader: str = "python",
-) -> SoakResult:
-    """Write, stream and kill; then let the follower finish, and check the sink."""
-    store, work = folder / "store", folder / "work"
-    work.mkdir(parents=True)
+    readers: tuple[str, ...] = ("python",),
+) -> dict[str, SoakResult]:
+    """Send, stream and kill; then let the followers finish, and check the sinks. Returns the result of each reader."""
+    from pocketmq.cli.cluster import Layout, ProcessCluster
+
     begun = time.monotonic()
-    writer = subprocess.Popen(
-        [sys.executable, __file__, "write", str(store), str(file_size), str(per_second)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert writer.stdin is not None and writer.stdout is not None
-    assert writer.stdout.readline() == "ready\n"
-    portions = [messages // (kills + 1)] * kills
+    works = {reader: folder / reader for reader in readers}
+    for work in works.values():
+        work.mkdir(parents=True)
+    settings = {"mappedFileSizeCommitLog": str(file_size), "messageIndexEnable": "false"}
+    with ProcessCluster(folder / "cluster", Layout(1, 0), settings=settings) as cluster:
+        command = [sys.executable, __file__, "send", cluster.namesrv_address, str(per_second)]
+        sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            _follow_and_kill(sender, cluster.masters[0].store, works, messages, kills, bytes_per_trigger)
+        finally:
+            sender.kill()
+            sender.wait()
+    seconds = time.monotonic() - begun
+    return {reader: sink_result(work, messages, kills, seconds) for reader, work in works.items()}
+
+
+def _follow_and_kill(
+    sender: "subprocess.Popen[str]", store: Path, works: dict[str, Path], messages: int, kills: int, bytes_per_trigger: str
+) -> None:
+    assert sender.stdin is not None and sender.stdout is not None
+    assert sender.stdout.readline() == "ready\n"
+    count = messages // (kills + 1)
     followers: list[Follower] = []
     try:
-        for count in portions:
-            follower = Follower(store, work, bytes_per_trigger, reader)
-            followers.append(follower)
-            follower.wait_for_start()
-            print(count, file=writer.stdin, flush=True)
-            follower.wait_for_batches(2)
-            follower.kill()
-            writer.stdout.readline()
-        print(messages - sum(portions), file=writer.stdin, flush=True)
-        end = int(writer.stdout.readline())
-        followers.append(Follower(store, work, "1g", reader, until_done=True))
-        followers[-1].wait()
+        for _ in range(kills):
+            running = [Follower(store, work, bytes_per_trigger, reader) for reader, work in works.items()]
+            followers += running
+            for follower in running:
+                follower.wait_for_start()
+            print(count, file=sender.stdin, flush=True)
+            for follower in running:
+                follower.wait_for_batches(2)
+                follower.kill()
+            assert sender.stdout.readline(), "the sender has failed"
+        print(messages - kills * count, file=sender.stdin, flush=True)
+        assert sender.stdout.readline() == f"{messages}\n"
+        last = [Follower(store, work, "1g", reader, until_done=True) for reader, work in works.items()]
+        followers += last
+        for follower in last:
+            follower.wait()
     finally:
         for follower in followers:
             follower.kill()
-        writer.stdin.close()
-        writer.wait(60)
-    seconds = time.monotonic() - begun
-    return sink_result(work, messages, kills, seconds, end)
 
 
-def sink_result(work: Path, messages: int, kills: int, seconds: float, log_bytes: int) -> SoakResult:
+def sink_result(work: Path, messages: int, kills: int, seconds: float) -> SoakResult:
     """Read the files listed by the sink; killed tasks may have left others."""
     import json
 
@@ -222,11 +245,12 @@ def sink_result(work: Path, messages: int, kills: int, seconds: float, log_bytes
     for path in batches:
         if path in compacted[-1:] or (_batch_number(path) >= first and not path.name.endswith(".compact")):
             names |= {json.loads(line)["path"] for line in path.read_text().splitlines()[1:] if line}
-    keys = [pq.read_table(name.removeprefix("file://"), columns=["keys"])["keys"] for name in sorted(names)]
-    rows = sum(map(len, keys))
-    distinct = set().union(*(pc.unique(column).to_pylist() for column in keys))
+    tables = [pq.read_table(name.removeprefix("file://"), columns=["keys", "physicalOffset"]) for name in sorted(names)]
+    sink = pa.concat_tables(tables)
+    distinct = set(pc.unique(sink["keys"]).to_pylist())
+    records = len(pc.unique(sink["physicalOffset"]))
     missing = messages - len(distinct & {str(number) for number in range(messages)})
-    return SoakResult(kills, rows, len(distinct), missing, len(batches), len(names), seconds, log_bytes)
+    return SoakResult(kills, len(sink), len(distinct), records, missing, len(batches), len(names), seconds)
 
 
 def _batch_number(path: Path) -> int:
@@ -234,8 +258,8 @@ def _batch_number(path: Path) -> int:
 
 
 def main() -> None:
-    if sys.argv[1] == "write":
-        write(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    if sys.argv[1] == "send":
+        asyncio.run(send(sys.argv[2], int(sys.argv[3])))
         return
     if sys.argv[1] == "follow":
         follow(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5] == "now", sys.argv[6])
@@ -247,20 +271,23 @@ def main() -> None:
     parser.add_argument("--file-size", type=int, default=64 << 20)
     parser.add_argument("--bytes-per-trigger", default="4m")
     parser.add_argument("--per-second", type=int, default=20_000)
-    parser.add_argument("--reader", choices=("python", "jvm"), default="python")
+    parser.add_argument("--reader", choices=("python", "jvm", "both"), default="both")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        result = soak(
+        results = soak(
             Path(folder),
             asked.messages,
             asked.kills,
             file_size=asked.file_size,
             bytes_per_trigger=asked.bytes_per_trigger,
             per_second=asked.per_second,
-            reader=asked.reader,
+            readers=("python", "jvm") if asked.reader == "both" else (asked.reader,),
         )
-    print(result)
-    sys.exit(0 if (result.rows, result.distinct, result.missing) == (asked.messages, asked.messages, 0) else 1)
+    expected = (asked.messages, asked.messages, asked.messages, 0)
+    for reader, result in results.items():
+        print(reader, result)
+    passed = [(one.rows, one.distinct, one.records, one.missing) == expected for one in results.values()]
+    sys.exit(0 if all(passed) else 1)
 
 
 if __name__ == "__main__":
