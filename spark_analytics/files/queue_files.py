@@ -70,7 +70,7 @@ class QueueFile:
                 if written < wanted:
                     break
                 wanted = UNITS_READ
-        if number < capacity and not self.is_last:
+        if number < min(count, capacity) and not self.is_last:
             raise DamagedFileError(
                 f"{self.file.path} has no unit at byte {number * _UNIT}, though the queue goes on in the next file"
             )
@@ -100,6 +100,23 @@ class QueueFile:
                 if _is_unit(stream, low + ahead):
                     raise DamagedFileError(f"{self.file.path} has lost units")
                 ahead *= 2
+        if not may_lack and not self.is_last and low < capacity:
+            raise DamagedFileError(f"{self.file.path} has lost units")
+        return low
+
+    def first_from(self, physical_offset: int, count: int) -> int:
+        """Return the number of the first unit, of `count`, that points to a physical offset or behind it."""
+        low = 0
+        with open_file(self.file.path) as stream:
+            while low < count:
+                middle = (low + count) // 2
+                data = read_at(stream, middle * _UNIT, _UNIT)
+                if len(data) < _UNIT:
+                    raise DamagedFileError(f"{self.file.path} has lost units")
+                if CONSUME_QUEUE_UNIT_STRUCT.unpack(data.tobytes())[0] < physical_offset:
+                    low = middle + 1
+                else:
+                    count = middle
         return low
 
 

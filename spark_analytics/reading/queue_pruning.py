@@ -42,6 +42,8 @@ UNITS_SHARE_MAX: Final = 100
 REQUESTS_MAX: Final = 32
 # A stretch in which the wanted records take more than this share is scanned.
 DENSITY_MAX: Final = 0.5
+# A shorter range of the log is scanned: looking up the newest units of all queues costs more.
+RANGE_SIZE_MIN: Final = 8 << 20
 
 
 class BrokenQueueError(ValueError):
@@ -62,21 +64,53 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
         return plan(files, pruning, split_size, known=_proven(root, files))
     try:
         known = _newest_known(root, files)
-        starts, sizes = _records(root, files, pruning, known)
+        starts, sizes = _records(root, files, pruning, files[0].physical_offset, known, is_whole=True)
     except (BrokenQueueError, DamagedFileError, OSError) as error:
         log.warning("%s: scanning the whole log in %s", error, files[0].folder)
         return plan(files, pruning, split_size, known=_proven(root, files))
     splits: list[Split] = []
     for index, file in enumerate(files):
-        begin, end = np.searchsorted(starts, [file.physical_offset, _stop(files, index)])
-        own, own_sizes = starts[begin:end] - file.physical_offset, sizes[begin:end]
-        there = int(np.searchsorted(own + own_sizes, file.size, "right"))
-        if there and pruning.wants_file(file, None):
-            splits += _cut(file, own[:there], own_sizes[:there], pruning, split_size)
+        own, there, found = _in_file(files, index, starts, sizes, pruning, split_size)
+        splits += found
         if there < len(own) and pruning.wants_file(file, files[index + 1]):
             lost = lost_split(files, index, int(own[there]), pruning)
             splits += [] if lost is None else [lost]
     return splits + plan(files, pruning, split_size, known, _proven(root, files))
+
+
+def plan_range(files: list[LogFile], pruning: Pruning, split_size: int, begin: int, end: int) -> tuple[list[Split], int]:
+    """Return splits of listed records between two physical offsets, and the offset from which the log has to be scanned.
+
+    As `plan_log`, for reads that know where the log ends and report lost files themselves. `end` is not behind the end.
+    """
+    if pruning.topics is None or end - begin < RANGE_SIZE_MIN:
+        return [], begin
+    root = posixpath.dirname(files[0].folder)
+    splits: list[Split] = []
+    try:
+        known = min(_newest_known(root, files), end)
+        if known <= begin:
+            return [], begin
+        starts, sizes = _records(root, files, pruning, begin, known, is_whole=False)
+        for index in range(len(files)):
+            splits += _in_file(files, index, starts, sizes, pruning, split_size)[2]
+    except (BrokenQueueError, DamagedFileError, OSError) as error:
+        log.warning("%s: scanning %s from %d to %d", error, files[0].folder, begin, end)
+        return [], begin
+    return splits, known
+
+
+def _in_file(
+    files: list[LogFile], index: int, starts: Positions, sizes: Positions, pruning: Pruning, split_size: int
+) -> tuple[Positions, int, list[Split]]:
+    """Return the positions of the listed records of a file, how many of them it still has, and their splits."""
+    file = files[index]
+    begin, end = np.searchsorted(starts, [file.physical_offset, _stop(files, index)])
+    own, own_sizes = starts[begin:end] - file.physical_offset, sizes[begin:end]
+    there = int(np.searchsorted(own + own_sizes, file.size, "right"))
+    if not there or not pruning.wants_file(file, None):
+        return own, there, []
+    return own, there, _cut(file, own[:there], own_sizes[:there], pruning, split_size)
 
 
 def _stop(files: list[LogFile], index: int) -> int:
@@ -182,8 +216,12 @@ def _synced(root: str, files: list[LogFile], holder: LogFile, newest: int) -> in
 # --- units ----------------------------------------------------------------------------------------------------------
 
 
-def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> tuple[Positions, Positions]:
-    """Return (physical offsets, sizes) of the wanted records before `known`, ascending.
+def _records(
+    root: str, files: list[LogFile], pruning: Pruning, begin: int, known: int, *, is_whole: bool
+) -> tuple[Positions, Positions]:
+    """Return (physical offsets, sizes) of the wanted records between two physical offsets, ascending.
+
+    `is_whole`: read all units, also those that point elsewhere; else damage in others is not noticed.
 
     Raises BrokenQueueError, DamagedFileError, OSError.
     """
@@ -198,17 +236,18 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
         queues += [
             queue_files(store, topic, number) for number in sorted(there if pruning.queue_ids is None else pruning.queue_ids)
         ]
-    log_size = known - files[0].physical_offset
-    counted = [(file, file.count(may_lack=False)) for queue in queues for file in queue]
-    units_size = sum(count for _, count in counted) * CONSUME_QUEUE_UNIT_SIZE
-    if units_size > max(log_size // UNITS_SHARE_MAX, 1 << 20):
+    counted = [(file, 0, file.count(may_lack=False)) for queue in queues for file in queue]
+    if not is_whole:
+        counted = [(file, file.first_from(begin, stop), file.first_from(known, stop)) for file, _, stop in counted]
+    units_size = sum(stop - first for _, first, stop in counted) * CONSUME_QUEUE_UNIT_SIZE
+    if units_size > max((known - begin) // UNITS_SHARE_MAX, 1 << 20):
         raise BrokenQueueError(f"the queues of {', '.join(sorted(pruning.topics or ()))} cover most of the log")
-    found = [_units(file, count) for file, count in counted]
+    found = [_units(file, first, stop) for file, first, stop in counted]
     if files[0].physical_offset == 0 and any(queue and queue[0].file.start for queue in queues):
         raise BrokenQueueError(f"a queue of {', '.join(sorted(pruning.topics or ()))} has lost its first file")
     units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
     starts, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
-    within = (starts >= files[0].physical_offset) & (starts < known)
+    within = (starts >= begin) & (starts < known)
     starts, chosen = np.unique(starts[within], return_index=True)
     sizes = sizes[within][chosen]
     ends = starts + sizes
@@ -220,11 +259,11 @@ def _records(root: str, files: list[LogFile], pruning: Pruning, known: int) -> t
     return starts, sizes
 
 
-def _units(file: QueueFile, count: int) -> Units:
-    """Return those of the first `count` units of a file that point to records. Raises DamagedFileError."""
-    found = [units for _, units in file.units(count_max=count)]
+def _units(file: QueueFile, first: int, stop: int) -> Units:
+    """Return those of the units `first` to `stop` of a file that point to records. Raises DamagedFileError."""
+    found = [units for _, units in file.units(file.file.start // CONSUME_QUEUE_UNIT_SIZE + first, stop)]
     units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
-    if len(units) < count:
+    if len(units) < stop - first:
         raise DamagedFileError(f"{file.file.path} has lost units")
     chosen: Units = units[(units["size"] != BLANK_UNIT_SIZE) & (units["tags_code"] != HOLE_TAGS_CODE)]
     return chosen

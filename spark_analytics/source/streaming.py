@@ -30,6 +30,7 @@ from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log
 from pocketmq.spark_analytics.reading.log_tail import LogTail, ends_chain, is_boundary
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
+from pocketmq.spark_analytics.reading.queue_pruning import plan_range
 from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Walk, next_candidate
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import full_end
@@ -171,8 +172,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._tails.setdefault(key, LogTail())
 
     def _splits(self, files: list[LogFile], begin: int, end: int) -> list[Split]:
-        splits = []
         split_size = self._options.split_size(end - begin)
+        splits, begin = plan_range(files, self._pruning, split_size, begin, end)
         for file in files:
             start = max(begin - file.physical_offset, 0)
             if file.physical_offset >= end or start >= file.size:

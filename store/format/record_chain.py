@@ -108,7 +108,7 @@ def _usual_size(data: Bytes) -> int:
         if size < RECORD_SIZE_MIN:
             break
         position, count = position + size, count + 1
-    return position // count if count else len(data)
+    return position // count if count else max(len(data), 1)
 
 
 def _stretch_begins(data: Bytes, physical_offset: int, size: int) -> Positions:

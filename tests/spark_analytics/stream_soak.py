@@ -1,4 +1,4 @@
-"""Soak test: a broker writes its store while Spark streams it and is killed (-9) now and then; each row must be in the sink once.
+"""Soak test: a broker writes its store while Spark streams it and is killed (-9); each row must be in the sink once.
 
     python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR] [--reader python|jvm|both]
 

@@ -8,7 +8,7 @@ from tests.spark_analytics.stream_soak import soak
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_killed_query_returns_each_row_once(quick_jvm: None, tmp_path: Path) -> None:
-    """A broker writes its store; a query is killed once when new and once after a restart. Most of the time is Spark's start.
+    """A broker writes its store; a query is killed once when new and once after a restart. Most time is Spark's start.
 
     For more kills and messages: `python -m tests.spark_analytics.stream_soak 1000000`.
     """

@@ -1,6 +1,7 @@
 """Streams of the data source in Java: each record once, and a checkpoint that either reader continues."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from pocketmq.spark_analytics.session import DEFAULT_READER
+from tests.spark_analytics.spark_logs import write_queues
+from tests.spark_analytics.test_spark_stream_backfill import BODY, LIMIT, backlog, rare_of
 from tests.spark_analytics.test_spark_streaming import FILE_SIZE, LiveLog
 
 pytestmark = pytest.mark.spark
@@ -149,3 +152,59 @@ def test_invalid_options_of_streams(jvm_spark: Any, live: LiveLog) -> None:
     with pytest.raises(Exception, match="unknown option startingOffsets: did you mean startingOffset"):
         jvm_spark.read.format("rocketmq").option("startingOffsets", "latest").load(str(live.store)).count()
     assert jvm_spark.conf.get(DEFAULT_READER) == "jvm"
+
+
+def bytes_read(spark: Any) -> int:
+    """Return how many bytes the JVM has read from files."""
+    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+    return int(Path(f"/proc/{pid}/io").read_text().splitlines()[0].split()[1])
+
+
+def test_a_rare_topic_is_read_through_the_queues(jvm_spark: Any, tmp_path: Path) -> None:
+    log = backlog(tmp_path / "store")
+    rows, read = [], []
+    for attempt in ("first", "queues", "scan"):
+        if attempt == "scan":
+            shutil.rmtree(tmp_path / "store" / "consumequeue")
+        sink = Sink(jvm_spark, tmp_path / attempt, tmp_path / "store", topic="Rare", maxBytesPerTrigger=LIMIT)
+        before = bytes_read(jvm_spark)
+        sink.run()
+        read.append(bytes_read(jvm_spark) - before)
+        rows.append(sink.offsets())
+        assert len(sink.progress()) == 3
+    assert rows == [rare_of(log)] * 3
+    assert read[2] - read[1] > len(log.physical_offsets) * len(BODY) / 2
+
+
+def test_a_killed_batch_has_the_same_rows_without_queues(jvm_spark: Any, tmp_path: Path) -> None:
+    """The queues end within the first micro-batch; it is planned again, by the other reader, after they are gone."""
+    store = tmp_path / "store"
+    log = backlog(store)
+    shutil.rmtree(store / "consumequeue")
+    write_queues(store, up_to=log.physical_offsets[1_000])
+    sink = Sink(jvm_spark, tmp_path, store, topic="Rare", maxBytesPerTrigger=LIMIT)
+    sink.run()
+    assert sink.offsets() == rare_of(log)
+    shutil.rmtree(tmp_path / "checkpoint" / "commits")  # as if it had been killed in the first batch
+    for path in (tmp_path / "checkpoint" / "offsets").glob("*[12]*"):
+        path.unlink()
+    shutil.rmtree(tmp_path / "sink")
+    shutil.rmtree(store / "consumequeue")
+    sink.run("python")
+    assert sink.offsets() == rare_of(log)
+
+
+def test_progress_shows_the_backlog(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
+    written = live.append(100)
+    source = jvm_spark.readStream.format("rocketmq").option("reader", "jvm").option("maxRecordsPerTrigger", "40")
+    writer = (
+        source.load(str(live.store)).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    found = [progress["sources"][0] for progress in query.recentProgress if progress["numInputRows"]]
+    behind = [live.end - written[40], live.end - written[80], 0]
+    assert [int(source["metrics"]["bytesBehindLatest"]) for source in found] == behind
+    assert [int(source["metrics"]["maxBytesBehindLatest"]) for source in found] == behind
+    offsets = [(json.loads(source["latestOffset"]), json.loads(source["endOffset"])) for source in found]
+    assert [latest["physicalOffset"] - end["physicalOffset"] for latest, end in offsets] == behind

@@ -125,10 +125,32 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
                 && BigEndian.int8(data, at + Layout.UNIT_PHYSICAL_OFFSET_POSITION) >= 0;
     }
 
-    /** Returns the bytes of the first {@code count} units. Throws DamagedFileException if some of them are lost. */
-    public byte[] units(int count) throws IOException {
+    /** Returns the number of the first unit, of {@code count}, that points to a physical offset or behind it. */
+    public int firstFrom(long physicalOffset, int count) throws IOException {
+        int low = 0;
+        int high = count;
         try (FileBytes bytes = files.openPlanned(path)) {
-            byte[] data = bytes.bytes(0, count * UNIT);
+            while (low < high) {
+                int middle = (low + high) >>> 1;
+                byte[] unit = bytes.bytes((long) middle * UNIT, UNIT);
+                if (unit.length < UNIT || !isUnit(unit, 0)) {
+                    throw new DamagedFileException(path + " has lost units");
+                }
+                if (BigEndian.int8(unit, Layout.UNIT_PHYSICAL_OFFSET_POSITION) < physicalOffset) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+        }
+        return low;
+    }
+
+    /** Returns the bytes of the units {@code first} to {@code stop}. Throws DamagedFileException if some of them are lost. */
+    public byte[] units(int first, int stop) throws IOException {
+        int count = Math.max(stop - first, 0);
+        try (FileBytes bytes = files.openPlanned(path)) {
+            byte[] data = bytes.bytes((long) first * UNIT, count * UNIT);
             for (int at = 0; at < count * UNIT; at += UNIT) {
                 if (at + UNIT > data.length || !isUnit(data, at)) {
                     throw new DamagedFileException(path + " has lost units");

@@ -31,6 +31,8 @@ public final class QueuePruning {
     private static final long CHECKPOINT_MARGIN_MS = 3000;
     /** A stretch in which the wanted records take more than this share is scanned. */
     private static final double DENSITY_MAX = 0.5;
+    /** A shorter range of the log is scanned: looking up the newest units of all queues costs more. */
+    private static final long RANGE_SIZE_MIN = 8 << 20;
 
     private final List<LogFile> log;
     private final Pruning pruning;
@@ -51,6 +53,41 @@ public final class QueuePruning {
         return new QueuePruning(log, pruning, splitSize).plan();
     }
 
+    /**
+     * Returns the splits of the records between two physical offsets, of which the second is not behind the log's end.
+     *
+     * <p>As {@link #plan}, for reads that know where the log ends and report lost files themselves.
+     */
+    public static List<Split> between(List<LogFile> log, Pruning pruning, long splitSize, long begin, long end)
+            throws IOException {
+        List<Split> splits = new ArrayList<>();
+        long scanned = begin;
+        if (pruning.topics() != null && end - begin >= RANGE_SIZE_MIN) {
+            scanned = new QueuePruning(log, pruning, splitSize).addListed(begin, end, splits);
+        }
+        splits.addAll(LogRange.splits(log, scanned, end, pruning, splitSize));
+        return splits;
+    }
+
+    /** Adds the splits of the listed records between two offsets; returns the offset from which the log has to be scanned. */
+    private long addListed(long begin, long end, List<Split> splits) throws IOException {
+        try {
+            long known = Math.min(newestKnown(), end);
+            if (known <= begin) {
+                return begin;
+            }
+            QueuedRecords records = QueuedRecords.of(files, root, log, pruning, begin, known, false);
+            for (int index = 0; index < log.size(); index++) {
+                planFile(index, records, splits);
+            }
+            return known;
+        } catch (IOException error) {
+            LOG.warn("{}: scanning {} from {} to {}", error.getMessage(), log.get(0).folder(), begin, end);
+            splits.clear();
+            return begin;
+        }
+    }
+
     private List<Split> plan() throws IOException {
         if (pruning.topics() == null) {
             return SplitPlanning.plan(log, pruning, splitSize, 0, proven());
@@ -59,20 +96,27 @@ public final class QueuePruning {
         QueuedRecords records;
         try {
             known = newestKnown();
-            records = QueuedRecords.of(files, root, log, pruning, known);
+            records = QueuedRecords.of(files, root, log, pruning, log.get(0).physicalOffset(), known, true);
         } catch (IOException error) {
             LOG.warn("{}: scanning the whole log in {}", error.getMessage(), log.get(0).folder());
             return SplitPlanning.plan(log, pruning, splitSize, 0, proven());
         }
         List<Split> splits = new ArrayList<>();
         for (int index = 0; index < log.size(); index++) {
-            planFile(index, records, splits);
+            long missing = planFile(index, records, splits);
+            if (missing != Marks.NONE && pruning.wantsFile(log.get(index), log.get(index + 1))) {
+                Split lost = SplitPlanning.lostSplit(log, index, missing, pruning);
+                if (lost != null) {
+                    splits.add(lost);
+                }
+            }
         }
         splits.addAll(SplitPlanning.plan(log, pruning, splitSize, known, proven()));
         return splits;
     }
 
-    private void planFile(int index, QueuedRecords records, List<Split> splits) throws IOException {
+    /** Adds the splits of a file's listed records; returns the position of the first that the file lacks, or NONE. */
+    private long planFile(int index, QueuedRecords records, List<Split> splits) throws IOException {
         LogFile file = log.get(index);
         int begin = firstFrom(records.starts(), file.physicalOffset());
         int end = firstFrom(records.starts(), QueuedRecords.stop(log, index));
@@ -88,12 +132,7 @@ public final class QueuePruning {
         if (there > 0 && pruning.wantsFile(file, null)) {
             cut(file, Arrays.copyOf(starts, there), Arrays.copyOf(sizes, there), splits);
         }
-        if (there < starts.length && pruning.wantsFile(file, log.get(index + 1))) {
-            Split lost = SplitPlanning.lostSplit(log, index, starts[there], pruning);
-            if (lost != null) {
-                splits.add(lost);
-            }
-        }
+        return there < starts.length ? starts[there] : Marks.NONE;
     }
 
     /** Returns the index of the first of ascending numbers that is not smaller than a number. */

@@ -23,11 +23,17 @@ record QueuedRecords(long[] starts, int[] sizes) {
 
     private static final Set<String> PREFIXES_WITHOUT_TAGS = Set.of("SCHEDULE_", "RMQ_SYS_", "rmq_sys_");
 
-    /** Number of units of a queue's file. */
-    private record Counted(QueueFile file, int count, boolean hasTags) {}
+    /** The units of a queue's file that are read. */
+    private record Counted(QueueFile file, int first, int stop, boolean hasTags) {}
 
-    /** Returns the wanted records before {@code known}. Throws BrokenQueueException, DamagedFileException. */
-    static QueuedRecords of(StoreFiles files, String root, List<LogFile> log, Pruning pruning, long known)
+    /**
+     * Returns the wanted records between two physical offsets. Throws BrokenQueueException, DamagedFileException.
+     *
+     * @param known is not behind the records that the queues are known to list
+     * @param isWhole whether all units are read, also those that point elsewhere; else damage in others is not noticed
+     */
+    static QueuedRecords of(
+            StoreFiles files, String root, List<LogFile> log, Pruning pruning, long begin, long known, boolean isWhole)
             throws IOException {
         String names = String.join(", ", new TreeSet<>(pruning.topics()));
         List<Counted> counted = new ArrayList<>();
@@ -38,19 +44,22 @@ record QueuedRecords(long[] starts, int[] sizes) {
                 List<QueueFile> row = QueueFile.of(files, root, topic, queueId);
                 isBegun |= !row.isEmpty() && row.get(0).start() > 0;
                 for (QueueFile file : row) {
-                    counted.add(new Counted(file, file.countWithoutGap(), hasTags));
+                    int count = file.countWithoutGap();
+                    int first = isWhole ? 0 : file.firstFrom(begin, count);
+                    int stop = isWhole ? count : file.firstFrom(known, count);
+                    counted.add(new Counted(file, first, stop, hasTags));
                 }
             }
         }
-        long unitsSize = counted.stream().mapToLong(file -> (long) file.count * UNIT).sum();
-        long logSize = known - log.get(0).physicalOffset();
+        long unitsSize = counted.stream().mapToLong(file -> (long) (file.stop - file.first) * UNIT).sum();
+        long logSize = known - begin;
         if (unitsSize > Math.max(logSize / UNITS_SHARE_MAX, 1 << 20)) {
             throw new BrokenQueueException("the queues of " + names + " cover most of the log");
         }
         if (log.get(0).physicalOffset() == 0 && isBegun) {
             throw new BrokenQueueException("a queue of " + names + " has lost its first file");
         }
-        return checked(units(counted, log.get(0).physicalOffset(), known, pruning), log);
+        return checked(units(counted, begin, known, pruning), log);
     }
 
     private static List<Integer> queueIds(StoreFiles files, String root, String topic, Pruning pruning)
@@ -74,7 +83,7 @@ record QueuedRecords(long[] starts, int[] sizes) {
         long[] codes = pruning.tags() == null ? null : pruning.tags().stream().mapToLong(String::hashCode).toArray();
         List<long[]> found = new ArrayList<>();
         for (Counted file : counted) {
-            byte[] data = file.file.units(file.count);
+            byte[] data = file.file.units(file.first, file.stop);
             for (int at = 0; at < data.length; at += UNIT) {
                 int size = BigEndian.int4(data, at + Layout.UNIT_SIZE_POSITION);
                 long start = BigEndian.int8(data, at + Layout.UNIT_PHYSICAL_OFFSET_POSITION);

@@ -5,13 +5,16 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.LongSummaryStatistics;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeMap;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -19,6 +22,7 @@ import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
 import pocketmq.spark.reading.LogRange;
 import pocketmq.spark.reading.LogTail;
+import pocketmq.spark.reading.QueuePruning;
 import pocketmq.spark.reading.Split;
 
 /**
@@ -27,7 +31,7 @@ import pocketmq.spark.reading.Split;
  * <p>A micro-batch has the same splits and columns as a batch read; only the end of the log is checked again each time. A
  * micro-batch that is planned again after a crash has the same bounds and therefore the same rows.
  */
-final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailableNow {
+final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
     private static final Logger LOG = LoggerFactory.getLogger(MessagesStream.class);
 
     private final ReadRequest request;
@@ -93,6 +97,23 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
     @Override
     public Offset reportLatestOffset() {
         return latest.isEmpty() ? null : new LogOffsets(latest);
+    }
+
+    /** Returns how many bytes of log are behind the consumed records: in all, and in the stores with most and least. */
+    @Override
+    public Map<String, String> metrics(Optional<Offset> latestConsumed) {
+        if (latestConsumed.isEmpty() || latest.isEmpty()) {
+            return Map.of();
+        }
+        Map<String, Long> consumed = parsed(latestConsumed.get()).byStore();
+        LongSummaryStatistics behind = latest.entrySet().stream()
+                .mapToLong(end -> Math.max(end.getValue() - consumed.getOrDefault(end.getKey(), 0L), 0))
+                .summaryStatistics();
+        return Map.of(
+                "bytesBehindLatest", Long.toString(behind.getSum()),
+                "minBytesBehindLatest", Long.toString(behind.getMin()),
+                "maxBytesBehindLatest", Long.toString(behind.getMax()),
+                "avgBytesBehindLatest", Double.toString(behind.getAverage()));
     }
 
     @Override
@@ -181,7 +202,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
             if (begin < stop) {
                 check(files, begin, stop);
                 long splitSize = request.options.splitSize(stop - begin);
-                splits.addAll(LogRange.splits(files, begin, stop, spec.pruning(), splitSize));
+                splits.addAll(QueuePruning.between(files, spec.pruning(), splitSize, begin, stop));
             }
         }
         return splits;
