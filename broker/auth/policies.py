@@ -30,6 +30,8 @@ NAME_SIZE_MAX: Final = 255
 SOURCE_IPS_MAX: Final = 64
 """Maximum number of addresses and networks of one entry."""
 _RESOURCE_TYPES: Final = (TOPIC, GROUP, CLUSTER, "Namespace")
+_ANY_OF_DASHBOARD: Final = "any:*"
+"""How Apache's dashboard writes `*`."""
 _ACTIONS: Final = (ALL, PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST)
 
 
@@ -46,8 +48,12 @@ class Entry(msgspec.Struct, rename="camel", frozen=True):
     source_ips: tuple[str, ...] = ()
 
     def info(self) -> PolicyEntryInfo:
-        """Return the entry as it is answered."""
-        return PolicyEntryInfo(self.resource, list(self.actions), list(self.source_ips) or None, self.decision)
+        """Return the entry as it is answered.
+
+        Without addresses it has an empty list. Apache's broker leaves the list out, and then the page of Apache's dashboard
+        shows nothing but an error.
+        """
+        return PolicyEntryInfo(self.resource, list(self.actions), list(self.source_ips), self.decision)
 
 
 class Policy(msgspec.Struct, rename="camel", frozen=True):
@@ -83,8 +89,8 @@ def check_name(name: str, given: str | None, what: str) -> str:
 def checked_resource(given: str | None) -> str:
     """Return the resource in its usual form. Raises AuthError."""
     resource = check_name("resource", given, "TYPE:NAME, such as Topic:orders, or *")
-    if resource == EVERYTHING:
-        return resource
+    if resource == EVERYTHING or resource.lower() == _ANY_OF_DASHBOARD:
+        return EVERYTHING
     kind, colon, name = resource.partition(":")
     if not colon or not name:
         raise AuthError(f"resource={clipped(resource)}: expected TYPE:NAME, such as Topic:orders, or *")

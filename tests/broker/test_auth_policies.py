@@ -2,6 +2,7 @@
 
 import pytest
 
+from pocketmq.broker.access.action_table import NEEDED
 from pocketmq.broker.auth.policies import (
     ALLOW,
     DENY,
@@ -10,6 +11,7 @@ from pocketmq.broker.auth.policies import (
     AuthError,
     Rules,
     checked_policies,
+    checked_resource,
     containing,
     merged,
     without,
@@ -122,6 +124,13 @@ def test_a_policy_needs_a_known_type_and_entries():
         checked_policies([policy(("Topic:a", "Pub", ALLOW), kind="Other")])
 
 
+def test_the_dashboards_word_for_everything_is_taken():
+    """It writes TYPE:NAME for all types. A name would not restrict it, and is refused; Apache takes and ignores it."""
+    assert checked_resource("ANY:*") == "*"
+    with pytest.raises(AuthError, match="resource type=ANY"):
+        checked_resource("ANY:orders")
+
+
 def test_words_are_taken_in_any_case_and_answered_in_apaches():
     (one,) = checked_policies([policy(("topic:a*", "PUB pub all", "allow", "::1"), kind="default")])
     assert (one.policy_type, one.info().entries) == (
@@ -141,3 +150,21 @@ def test_entries_of_the_same_resource_are_replaced():
     assert [one.policy_type for one in without(new, "Default", "Topic:a")] == ["Custom"]
     assert [len(one.entries) for one in without(new, "Custom", "Topic:a")] == [1, 1]
     assert [(one.policy_type, len(one.entries)) for one in containing(new, "c:a")] == [("Custom", 1), ("Default", 1)]
+
+
+ACTIONS_OF_5_5_0 = {
+    "Pub": (10, 37, 310, 320, 370),
+    "Sub": (11, 34, 35, 36, 41, 42, 309, 200050, 200051, 200052, 200053, 200054),
+    "Sub Get": (12, 14, 38),
+    "Sub Update": (15,),
+    "Get": (29, 30, 31, 32, 33, 202, 203, 204, 208, 223, 300, 303, 307, 315, 317, 321, 328, 343, 345, 351, 352, 200055),
+    "Update": (222, 314, 323, 905, 906),
+    "Create": (17,),
+    "Delete": (207, 215),
+}
+"""Actions, one of which a broker of 5.5.0 wants of a user -> request codes. It was asked by users with one action each."""
+
+
+def test_each_code_needs_the_actions_that_it_needs_at_5_5_0():
+    recorded = {code: actions for actions, codes in ACTIONS_OF_5_5_0.items() for code in codes}
+    assert {code: " ".join(NEEDED[code][0]) for code in recorded} == recorded

@@ -4,6 +4,8 @@ from tests.interop.mqadmin_matrix.case import Case
 
 CREATED = (r"create user to BROKER success.",)
 REFUSED = (r"CODE 16: .*",)
+NO_ADDRESSES = (r"\bnull\b|\[\]",)
+"""An entry without addresses has an empty list at PocketMQ and none at Apache."""
 
 CASES = [
     Case(
@@ -51,10 +53,11 @@ CASES = [
         (
             r"^#Subject #PolicyType #Resource #Actions #SourceIp #Decision$",
             r"^User:alice Custom Topic:Orders\* \[Pub, Sub\] \[10.1.0.0/16, ::1\] Allow$",
-            r"^User:alice Custom \* \[Get\] null Deny$",
+            r"^User:alice Custom \* \[Get\] \.\. Deny$",
         ),
+        hides=NO_ADDRESSES,
     ),
-    Case("getAcl -c {cluster} -s User:alice", (r"^User:alice Custom Group:Billing \[Pub, Sub\]",)),
+    Case("getAcl -c {cluster} -s User:alice", (r"^User:alice Custom Group:Billing \[Pub, Sub\]",), hides=NO_ADDRESSES),
     Case("getAcl -b {broker} -s User:boss", ()),
     Case("getAcl -b {broker} -s User:nobody", REFUSED, whole=False),
     Case("getAcl -b {broker}", REFUSED, whole=False),
@@ -63,13 +66,14 @@ CASES = [
     Case("updateAcl -b {broker} -s User:alice", (r"usage",), exit_code=1),
     Case(
         "listAcl -b {broker}",
-        (r"^User:alice Custom Group:Billing \[Sub\] null Deny$", r"^User:boss Custom Topic:\* \[All\]"),
+        (r"^User:alice Custom Group:Billing \[Sub\] \.\. Deny$", r"^User:boss Custom Topic:\* \[All\]"),
+        hides=NO_ADDRESSES,
     ),
-    Case("listAcl -c {cluster} -s lic -r Topic", (r"^User:alice Custom Topic:Orders\*",)),
+    Case("listAcl -c {cluster} -s lic -r Topic", (r"^User:alice Custom Topic:Orders\*",), hides=NO_ADDRESSES),
     Case("listAcl -b {broker} -s nobody", ()),
     Case("listAcl", (r"usage",), exit_code=1),
     Case("deleteAcl -b {broker} -s User:alice -r Topic:Orders*", (r"delete acl to BROKER success.",)),
-    Case("getAcl -b {broker} -s User:alice", (r"^User:alice Custom Group:Billing",)),
+    Case("getAcl -b {broker} -s User:alice", (r"^User:alice Custom Group:Billing",), hides=NO_ADDRESSES),
     Case("deleteAcl -c {cluster} -s User:boss", (r"delete acl to BROKER success.",)),
     Case("deleteAcl -b {broker} -s User:boss", REFUSED, whole=False),
     Case("deleteAcl -b {broker}", (r"usage",), exit_code=1),

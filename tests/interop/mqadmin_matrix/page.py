@@ -40,7 +40,8 @@ AUTH_HEAD = """
 ## Cases of 5.x
 
 The same with tool and servers of Apache 5.5.0. The brokers have `authenticationEnabled=true` and `authorizationEnabled=true`
-([security.md](security.md)), and the tools sign as a Super user.
+([security.md](security.md)), and the tools sign as a Super user. An entry without addresses has `[]` at PocketMQ, `null` at
+Apache.
 
 """
 
