@@ -16,20 +16,20 @@ EVERY = (*COLUMNS, *DERIVED_COLUMNS)
 Row = dict[str, Any]
 
 
-def java_frame(spark: Any, stores: Path | Iterable[Path], *names: str, **options: Any) -> Any:
+def java_frame(spark: Any, stores: Path | Iterable[Path | str], *names: str, **options: Any) -> Any:
     """Return a DataFrame by the reader in Java."""
     paths = str(stores) if isinstance(stores, Path) else [str(store) for store in stores]
     source = spark.read.format("rocketmq").options(**{name: str(value) for name, value in options.items()})
     return source.option("columns", ",".join(names or EVERY)).load(paths)
 
 
-def java_rows(spark: Any, stores: Path | Iterable[Path], *names: str, **options: Any) -> list[Row]:
+def java_rows(spark: Any, stores: Path | Iterable[Path | str], *names: str, **options: Any) -> list[Row]:
     """Return the rows of the reader in Java, in the order of the log."""
     rows: list[Row] = java_frame(spark, stores, *names, **options).toArrow().to_pylist()
     return in_order(rows)
 
 
-def python_rows(stores: Path | Iterable[Path], *names: str, **options: Any) -> list[Row]:
+def python_rows(stores: Path | Iterable[Path | str], *names: str, **options: Any) -> list[Row]:
     """Return the rows of the reader in Python, in the order of the log. A name may be followed by a type."""
     if isinstance(stores, Path):
         return in_order(read(stores, *(names or EVERY), **options))
@@ -41,7 +41,7 @@ def in_order(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (str(row.get("storePath")), row["physicalOffset"]))
 
 
-def java_refusal(spark: Any, stores: Path | Iterable[Path], *names: str, **options: Any) -> str:
+def java_refusal(spark: Any, stores: Path | Iterable[Path | str], *names: str, **options: Any) -> str:
     """Return the message with which the reader in Java fails; empty if it does not."""
     try:
         java_rows(spark, stores, *names, **options)
@@ -50,7 +50,7 @@ def java_refusal(spark: Any, stores: Path | Iterable[Path], *names: str, **optio
     return ""
 
 
-def python_refusal(stores: Path | Iterable[Path], *names: str, **options: Any) -> str:
+def python_refusal(stores: Path | Iterable[Path | str], *names: str, **options: Any) -> str:
     """Return the message with which the reader in Python fails; empty if it does not."""
     try:
         python_rows(stores, *names, **options)

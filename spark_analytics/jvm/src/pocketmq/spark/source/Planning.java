@@ -6,6 +6,7 @@ import java.io.UncheckedIOException;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.hadoop.fs.UnsupportedFileSystemException;
 import org.apache.spark.sql.SparkSession;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.LogFiles;
@@ -32,7 +33,7 @@ final class Planning {
                 if (number == TRIES) {
                     throw new UncheckedIOException(error);
                 }
-            } catch (FileNotFoundException error) {
+            } catch (FileNotFoundException | UnsupportedFileSystemException error) {
                 throw new IllegalArgumentException(error.getMessage());
             } catch (IOException error) {
                 throw new UncheckedIOException(error);
