@@ -76,13 +76,13 @@ def one_of(name: str, given: str | None, known: Iterable[str]) -> str:
 
 
 def check_name(name: str, given: str | None, what: str) -> str:
-    """Return a name. Raises AuthError naming the field if it is blank, too long or has control characters."""
+    """Return a name. Raises AuthError naming the field if it is blank, too long or cannot be printed."""
     if given is None or not given.strip():
         raise AuthError(f"{name} is empty: expected {what}")
     if len(given) > NAME_SIZE_MAX:
         raise AuthError(f"{name} has {len(given)} characters, the limit is {NAME_SIZE_MAX}")
     if not given.isprintable():
-        raise AuthError(f"{name} has a control character")
+        raise AuthError(f"{name} has a character that cannot be printed")
     return given
 
 

@@ -24,6 +24,7 @@ from pocketmq.remoting.headers.auth import (
     UserRequestHeader,
 )
 from pocketmq.remoting.signature import ACCESS_KEY
+from pocketmq.runtime.peer_text import clipped
 
 if TYPE_CHECKING:
     from pocketmq.broker.auth.users import AuthUsers
@@ -112,33 +113,29 @@ def _need_super(services: Services, request: Request[Any]) -> None:
 def create_acl(services: Services, request: Request[AclRequestHeader]) -> Response | Deferred:
     """Add entries to a user's policies, in place of those for the same resources. Also AUTH_UPDATE_ACL, as in Apache."""
     body = request_body(request, AclInfo)
-    with_body = body.subject or request.header.subject
     if body.subject and request.header.subject and body.subject != request.header.subject:
         raise RemotingError(ResponseCode.INVALID_PARAMETER, "subject differs between header and body")
-    return _change(
-        services, request, with_body or "",
-        lambda users: users.set_policies(user_of_subject(with_body), checked_policies(body.policies)),
-    )  # fmt: skip
+    name = _subject(services, body.subject or request.header.subject)
+    return _change(services, request, name, lambda users: users.set_policies(name, checked_policies(body.policies)))
 
 
 def delete_acl(services: Services, request: Request[DeleteAclRequestHeader]) -> Response | Deferred:
     """Delete a resource's entry in a user's policy, or all of its policies."""
     header = request.header
+    name = _subject(services, header.subject)
 
     def delete(users: "AuthUsers") -> None:
         kind = one_of("policyType", header.policy_type, (CUSTOM, DEFAULT)) if header.policy_type else CUSTOM
-        resource = checked_resource(header.resource) if header.resource else None
-        users.delete_policies(user_of_subject(header.subject), kind, resource)
+        users.delete_policies(name, kind, checked_resource(header.resource) if header.resource else None)
 
-    return _change(services, request, header.subject or "", delete)
+    return _change(services, request, name, delete)
 
 
 def get_acl(services: Services, request: Request[AclRequestHeader]) -> Response:
     """Return a user's policies; a body only if there are any."""
-    users = _users(services)
+    name = _subject(services, request.header.subject)
     try:
-        name = user_of_subject(request.header.subject)
-        policies = users.policies(name)
+        policies = _users(services).policies(name)
     except AuthError as error:
         raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
     if not policies:
@@ -156,6 +153,15 @@ def list_acls(services: Services, request: Request[ListAclsRequestHeader]) -> Re
     return Response(body=encode_body(found)) if found else Response()
 
 
+def _subject(services: Services, subject: str | None) -> str:
+    """Return the name of the user that a subject names."""
+    _users(services)
+    try:
+        return user_of_subject(subject)
+    except AuthError as error:
+        raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
+
+
 # --------------------------------------------------------------------------------------------------------------------
 
 
@@ -166,15 +172,17 @@ def _users(services: Services) -> "AuthUsers":
 
 
 def _change(
-    services: Services, request: Request[Any], whose: str, change: "Callable[[AuthUsers], None]"
+    services: Services, request: Request[Any], name: str, change: "Callable[[AuthUsers], None]"
 ) -> Response | Deferred:
+    """Make a change of a user, or of its policies."""
     users = _users(services)
     try:
         change(users)
     except AuthError as error:
         raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
-    log.info("access of %s changed by %s: request code %d", whose, request.channel.remote_address, request.code)
-    return services.gate.when_done(Response(), written=(users.unwritten(whose.removeprefix(SUBJECT_PREFIX)),))
+    peer = request.channel.remote_address
+    log.info("user %s changed by %s from %s: code %d", clipped(name), request.ext().get(ACCESS_KEY), peer, request.code)
+    return services.gate.when_done(Response(), written=(users.unwritten(name),))
 
 
 ROUTES = routes(

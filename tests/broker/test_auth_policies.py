@@ -95,7 +95,7 @@ def test_the_default_policy_counts_only_without_a_match_of_the_custom_one():
         ({"resource": "Queue:a"}, "resource type=Queue"),
         ({"resource": "Topic:a*b"}, "resource=Topic:a\\*b: an asterisk"),
         ({"resource": "Topic:" + "a" * NAME_SIZE_MAX}, "resource has 261 characters, the limit is 255"),
-        ({"resource": "Topic:a\nb"}, "resource has a control character"),
+        ({"resource": "Topic:a\nb"}, "resource has a character that cannot be printed"),
         ({"actions": None}, "actions of Topic:a"),
         ({"actions": []}, "actions of Topic:a"),
         ({"actions": ["Pub"] * 9}, "actions of Topic:a: 9"),

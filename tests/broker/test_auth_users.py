@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import stat
 from pathlib import Path
 
@@ -34,6 +35,7 @@ SETTINGS = {
     "init_authentication_user": json.dumps({"username": ROOT[0], "password": ROOT[1]}),
 }
 SLAVE = {"broker_role": "SLAVE", "store_path_root_dir": "/slave"}
+ACL = {"policies": [{"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]}]}
 FINE = (0, None)
 
 
@@ -109,7 +111,7 @@ async def test_a_user_is_created_changed_and_deleted(caller):
         ("x", {}, "password is empty"),
         ("x", {"password": "p" * 256}, "password has 256 characters, the limit is 255"),
         ("x" * 256, {"password": "p"}, "username has 256 characters, the limit is 255"),
-        ("x\ty", {"password": "p"}, "username has a control character"),
+        ("x\ty", {"password": "p"}, "username has a character that cannot be printed"),
         (" ", {"password": "p"}, "username is empty"),
         ("x", {"password": "p", "userType": "King"}, "userType=King: expected one of Super, Normal"),
         ("x", {"password": "p", "userStatus": "asleep"}, "userStatus=asleep: expected one of enable, disable"),
@@ -177,8 +179,8 @@ async def test_a_users_acl_goes_with_it(caller):
 @pytest.mark.parametrize(
     ("code", "header", "body", "told"),
     [
-        (RequestCode.AUTH_CREATE_ACL, AclRequestHeader("User:none"), {"policies": "fine"}, "User:none does not exist"),
-        (RequestCode.AUTH_CREATE_ACL, AclRequestHeader("root"), {"policies": "fine"}, "subject=root: expected User:NAME"),
+        (RequestCode.AUTH_CREATE_ACL, AclRequestHeader("User:none"), ACL, "User:none does not exist"),
+        (RequestCode.AUTH_CREATE_ACL, AclRequestHeader("root"), ACL, "subject=root: expected User:NAME"),
         (RequestCode.AUTH_CREATE_ACL, AclRequestHeader("User:root"), {}, "policies is empty"),
         (RequestCode.AUTH_UPDATE_ACL, AclRequestHeader("User:root"), {"subject": "User:x"}, "subject differs"),
         (RequestCode.AUTH_GET_ACL, AclRequestHeader(), b"", "subject=: expected User:NAME"),
@@ -190,10 +192,69 @@ async def test_a_users_acl_goes_with_it(caller):
     ],
 )  # fmt: skip
 async def test_a_bad_acl_is_refused_by_its_field(caller, code, header, body, told):
-    fine = [{"entries": [{"resource": "*", "actions": ["All"], "decision": "Allow"}]}]
-    if isinstance(body, dict) and body.get("policies") == "fine":
-        body = body | {"policies": fine}
     assert told in (await caller.refusal(code, header, body))[1]
+
+
+ODD = [
+    "",
+    " ",
+    "*",
+    "User:",
+    "User:a",
+    "Topic:",
+    "topic:*",
+    "Any:*",
+    "1.1.1.1/33",
+    "::1%1",
+    "fe80::/10",
+    "\uff11.1.1.1",
+    "\ud800",
+    "x" * 300,
+    "ü",
+    "\0",
+    "Allow",
+    "allow",
+    "All",
+    "Custom",
+    "Super",
+    5,
+    -1,
+    True,
+    None,
+    [],
+    {},
+    [None],
+    ["Pub"],
+    [[]],
+    1e99,
+]
+
+
+async def test_odd_bodies_are_answered(caller, caplog):
+    """No refusal comes from a program error, and what is accepted can be listed and read again."""
+    odd = random.Random(36)
+
+    def entry():
+        return {name: odd.choice(ODD) for name in ("resource", "actions", "sourceIps", "decision") if odd.random() < 0.9}
+
+    fine = {"resource": "Topic:a", "actions": ["Pub"], "decision": "Allow"}
+    for number in range(400):
+        name = odd.choice(["a", "b", "User:a", "ü"])
+        user = {field: odd.choice(ODD) for field in ("password", "userType", "userStatus") if odd.random() < 0.7}
+        entries = [fine | entry() if odd.random() < 0.5 else entry(), {**fine, "sourceIps": [odd.choice(ODD)]}]
+        acl = {
+            "subject": odd.choice(ODD),
+            "policies": [{"policyType": odd.choice(ODD), "entries": odd.choice([entries, ODD])}],
+        }
+        code = (RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_CREATE_ACL)[number % 3]
+        header = AclRequestHeader(odd.choice(["User:a", "User:b"])) if number % 3 == 2 else UserRequestHeader(name)
+        data = json.dumps(odd.choice([acl, {"policies": acl["policies"]}]) if number % 3 == 2 else user)
+        answer = await caller.ask(code, header, data.encode())
+        assert answer[0] in (0, 1, 16, 29), answer
+        assert "Error" not in (answer[1] or ""), answer
+    assert len(await caller.done(RequestCode.AUTH_LIST_USER)) > 1
+    await caller.ask(RequestCode.AUTH_LIST_ACL)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 # --- limits and durability ------------------------------------------------------------------------------------------------
@@ -231,6 +292,12 @@ async def test_what_was_answered_is_in_a_file_of_the_owner_alone(tmp_path: Path)
                 assert name in json.loads(file.read_text())["userTable"]
             await caller.allow("alice", "Topic:a", "Pub")
             assert json.loads(file.read_text())["userTable"]["alice"]["policies"][0]["policyType"] == "Custom"
+            # The subject's type may be in any case; a name may look like a subject.
+            await caller.done(RequestCode.AUTH_CREATE_ACL, AclRequestHeader("user:bob"), ACL)
+            assert json.loads(file.read_text())["userTable"]["bob"]["policies"]
+            await caller.user("User:bob")
+            assert "User:bob" in json.loads(file.read_text())["userTable"]
+            await caller.done(RequestCode.AUTH_DELETE_USER, UserRequestHeader("User:bob"))
             await caller.done(RequestCode.AUTH_DELETE_USER, UserRequestHeader("bob"))
             found = file.read_bytes()
             assert "bob" not in json.loads(found)["userTable"]

@@ -118,6 +118,32 @@ def test_only_what_policies_allow_is_consumed(guest: Driver, guarded: Cluster, n
     guest.shutdown(named("c"), named("unsigned"), *map(named, refused))
 
 
+def test_transactions_need_pub(guest: Driver, named: Callable[[str], str]) -> None:
+    tag = named("t")
+    guest.start_producer(named("p"), transactional=True, **GUEST)
+    endings = {"property.local": "COMMIT", "property.checked": "ROLLBACK"}
+    guest.send(named("p"), OPEN, [tag], tags=[tag], kind="transaction", **endings)
+    guest.start_consumer(named("c"), named("g"), OPEN, expression=tag, **GUEST)
+    assert [message.body for message in guest.wait_for(named("c"), 1, 60)] == [tag]
+    guest.shutdown(named("p"), named("c"))
+
+
+@pytest.mark.parametrize("guest", ["java_5_5_0"], indirect=True)
+def test_pops_need_sub_on_topic_and_group(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+    address, group, body = guarded.broker_address, named("g"), named("body")
+    with Connection(address, signed_as=ROOT) as root:
+        root.create_topic("Auth-open-popped", 1)
+        root.send("Auth-open-popped", 0, body.encode())
+        root.send(FOREIGN, 0, body.encode())
+    (message,) = guest.pop_in_order(address, "Auth-open-popped", group, "a", **GUEST)
+    assert message.body == body
+    assert guest.acknowledge(address, "Auth-denied", message, **GUEST) != "OK"
+    assert guest.acknowledge(address, group, message, **GUEST) == "OK"
+    for topic, of, named_in in ((FOREIGN, group, FOREIGN), ("Auth-open-popped", "Auth-denied", "Auth-denied")):
+        with pytest.raises(DriverError, match=f"User:guest has no permission to access (Topic|Group):{named_in}"):
+            guest.pop_in_order(address, topic, of, "a", **GUEST)
+
+
 @pytest.mark.parametrize("guest", ["java_5_5_0"], indirect=True)
 def test_a_change_is_in_force_for_connected_clients(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
     name, topic = named("later"), "Auth-later"
