@@ -33,7 +33,7 @@ from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_range
 from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Walk, next_candidate
 from pocketmq.spark_analytics.reading.split import Split
-from pocketmq.spark_analytics.reading.split_planning import full_end
+from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 
 try:
@@ -242,9 +242,15 @@ def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
         start = max(physical_offset - file.physical_offset, 0)
         if file.physical_offset >= end or start >= file.size:
             continue
-        # Behind the BLANK of a full file there may be old records.
-        stop = full_end(file, 0) if end >= file.end else end - file.physical_offset
-        found = next_candidate(file, start, stop) if start < stop else None
+        found = None
+        stop = end - file.physical_offset
+        if end >= file.end:
+            # Behind the BLANK of a full file there may be old records. It is looked for if no record begins before its tail.
+            tail = file.size - FULL_FILE_TAIL
+            found = next_candidate(file, start, tail) if start < tail else None
+            stop = full_end(file, 0) if found is None else tail
+        if found is None and start < stop:
+            found = next_candidate(file, start, stop)
         if found is not None:
             return file.physical_offset + found
     return end

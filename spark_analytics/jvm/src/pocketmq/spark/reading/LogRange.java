@@ -20,10 +20,19 @@ public final class LogRange {
             if (file.physicalOffset() >= end || start >= file.size()) {
                 continue;
             }
-            // Behind the BLANK of a full file there may be old records.
-            long stop = end >= file.end() ? SplitPlanning.fullEnd(file, 0) : end - file.physicalOffset();
             try (FileBytes bytes = file.open()) {
-                long found = start < stop ? Marks.next(file, bytes, start, stop) : Marks.NONE;
+                long found = Marks.NONE;
+                long stop = end - file.physicalOffset();
+                if (end >= file.end()) {
+                    // Behind the BLANK of a full file there may be old records; it is looked for only if no record begins
+                    // before its tail.
+                    long tail = file.size() - SplitPlanning.FULL_FILE_TAIL;
+                    found = start < tail ? Marks.next(file, bytes, start, tail) : Marks.NONE;
+                    stop = found == Marks.NONE ? SplitPlanning.fullEnd(file, 0) : tail;
+                }
+                if (found == Marks.NONE && start < stop) {
+                    found = Marks.next(file, bytes, start, stop);
+                }
                 if (found != Marks.NONE) {
                     return file.physicalOffset() + found;
                 }
