@@ -209,7 +209,9 @@ def _follow_and_kill(
 ) -> None:
     assert sender.stdin is not None and sender.stdout is not None
     assert sender.stdout.readline() == "ready\n"
-    count = messages // (kills + 1)
+    print(1, file=sender.stdin, flush=True)  # a broker creates its log with the first message
+    assert sender.stdout.readline() == "1\n"
+    count = (messages - 1) // (kills + 1)
     followers: list[Follower] = []
     try:
         for _ in range(kills):
@@ -222,7 +224,7 @@ def _follow_and_kill(
                 follower.wait_for_batches(2)
                 follower.kill()
             assert sender.stdout.readline(), "the sender has failed"
-        print(messages - kills * count, file=sender.stdin, flush=True)
+        print(messages - 1 - kills * count, file=sender.stdin, flush=True)
         assert sender.stdout.readline() == f"{messages}\n"
         last = [Follower(store, work, "1g", reader, until_done=True) for reader, work in works.items()]
         followers += last
