@@ -1,4 +1,4 @@
-"""Message bodies: decompressed, as text, as JSON.
+"""Message bodies: decompressed, as text, as JSON text (`typed_bodies`: as typed values).
 
 Clients compress bodies larger than 4 KiB and set a flag in sysFlag; the broker stores them unchanged. Uncompressed bodies,
 usually the majority, are handled in bulk; compressed ones one by one, since each is a separate stream.
@@ -15,6 +15,8 @@ import pyarrow as pa
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
+from pocketmq.spark_analytics.decoding.body_forms import JSON, BodyForm
+from pocketmq.spark_analytics.decoding.body_types import ddl
 from pocketmq.spark_analytics.decoding.columns import Column, Records
 from pocketmq.spark_analytics.decoding.properties import slices, text
 from pocketmq.store.format.message import COMPRESSED_FLAG
@@ -31,7 +33,7 @@ _ZSTD_STEP: Final = 1024  # expands to 32 MiB at most
 
 
 class BodyError(ValueError):
-    """A body that cannot be decompressed as its sysFlag says."""
+    """A body that cannot be decompressed as its sysFlag says, or that is not what its schema says."""
 
 
 def portions(records: Records) -> Iterator[Records]:
@@ -64,15 +66,20 @@ def compressed_rows(records: Records) -> Positions:
 
 
 def damaged_rows(records: Records) -> Positions:
-    """Return the rows whose body could not be decompressed."""
+    """Return the rows whose body could not be decompressed or decoded."""
+    if records.typed is not None:
+        return np.flatnonzero(records.typed.is_null())
     return compressed_rows(records)[[body is None for body in records.plain or ()]]
 
 
 def without_damaged(records: Records) -> Records:
-    """Return the records without those whose body could not be decompressed."""
+    """Return the records without those whose body could not be decompressed or decoded."""
     keep = np.ones(len(records), bool)
     keep[damaged_rows(records)] = False
     kept = records.rows(keep)
+    if records.typed is not None:
+        kept.typed = records.typed.filter(pa.array(keep))
+        return kept
     kept.plain = [body for body in records.plain or () if body is not None]
     return kept
 
@@ -158,12 +165,14 @@ def _json(body: bytes | None) -> str | None:
         return None
 
 
-def body_column(body_as: str) -> Column:
-    """Return the column `body` for a value of the option `bodyAs`."""
+def body_column(form: BodyForm) -> Column:
+    """Return the column `body` in the form that the options ask for."""
+    if form.arrow_type is not None:
+        return Column("body", ddl(form.arrow_type), form.arrow_type, lambda records: records.typed)
     decoders: dict[str, tuple[str, Any, Callable[[Records], Any]]] = {
         "stored": ("binary", pa.binary(), lambda records: slices(records.data, records.body_begins, records.body_ends)),
         "plain": ("binary", pa.binary(), plain_bodies),
         "string": ("string", pa.string(), lambda records: text(plain_bodies(records))),
         "json": ("string", pa.string(), _json_bodies),
     }
-    return Column("body", *decoders[body_as], is_nullable=body_as == "json")
+    return Column("body", *decoders[form.kind], is_nullable=form.kind == JSON)

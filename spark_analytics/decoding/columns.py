@@ -4,7 +4,7 @@ A column is decoded for a whole window at once, and only if it was requested. Th
 in `layout`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Self
@@ -53,6 +53,10 @@ class Records(RecordWindow):
     delay_levels: DelayLevels
     plain: list[bytes | None] | None = None
     """Decompressed bodies of the compressed rows, in row order; None where decompression failed (see `bodies`)."""
+    typed: Any | None = None
+    """Decoded bodies as an Arrow array, null where that failed (see `typed_bodies`)."""
+    body_damage: Mapping[int, str] = {}
+    """Why bodies could not be decoded, by row."""
 
     @classmethod
     def of(cls, window: RecordWindow, path: str = "", delay_levels: DelayLevels = _LEVELS) -> "Records":

@@ -25,7 +25,7 @@ def scan(stores: Stores, columns: str | Sequence[str] | None = None, **options: 
     ) -> Iterator[Any]:
         names = with_columns if with_columns is not None else whole.schema.names
         # A query that only counts rows uses no column.
-        for batch in scan_of(stores, names or whole.schema.names[:1], **options).batches():
+        for batch in whole.only(names or whole.schema.names[:1]).batches():
             frame: Any = polars.from_arrow(batch)
             if n_rows is not None:
                 frame = frame.head(n_rows)

@@ -5,6 +5,7 @@ memory does not grow with the store. Options are those of the data source, under
 (`bodyAs` or `body_as`); values may be lists, numbers, flags and times.
 """
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,9 +14,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pocketmq.spark_analytics.decoding.columns import arrow_schema
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, arrow_schema
 from pocketmq.spark_analytics.files.store_folder import store_folders
-from pocketmq.spark_analytics.reading.log_reader import LogReader, asked_columns, known_column, known_columns
+from pocketmq.spark_analytics.reading.body_inference import resolved
+from pocketmq.spark_analytics.reading.log_reader import BODY, LogReader, asked_columns, known_column, known_columns
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options, refuse_unknown
 from pocketmq.spark_analytics.tables.table import ARROW_TYPES, MESSAGES, Table, table_of
 
@@ -33,17 +35,28 @@ class Scan:
         self._table = None if name == MESSAGES else table_of(name)
         if self._table is None:
             self._options = read_options({key: value for key, value in given.items() if key != "table"})
-            known = known_columns(self._options)
-            self._columns = (
-                asked_columns(self._options) if columns is None else [known_column(name, known) for name in columns]
-            )
-            self.schema = arrow_schema(self._columns)
+            if BODY in (columns or self._options.columns or COLUMNS):
+                self._options = resolved(self._options)
         else:
             refuse_unknown(given, TABLE_OPTIONS)
             self._options = read_options({key: value for key, value in given.items() if key != "table"})
-            self.schema = _table_schema(self._table, columns)
+        self._choose(columns)
         self.error: BaseException | None = None
         """The error that ended a reader: engines that pull batches report it as text only."""
+
+    def _choose(self, columns: Sequence[str] | None) -> None:
+        if self._table is not None:
+            self.schema = _table_schema(self._table, columns)
+            return
+        known = known_columns(self._options)
+        self._columns = asked_columns(self._options) if columns is None else [known_column(name, known) for name in columns]
+        self.schema = arrow_schema(self._columns)
+
+    def only(self, columns: Sequence[str]) -> "Scan":
+        """Return a scan of the same stores with other columns; an inferred type of bodies stays. Raises ValueError."""
+        chosen = copy.copy(self)
+        chosen._choose(columns)
+        return chosen
 
     @property
     def options(self) -> ReadOptions:
@@ -132,6 +145,8 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, dict):
+        return json.dumps(value)
     if isinstance(value, list | tuple | set | frozenset):
         return ",".join(map(str, value))
     return str(value)

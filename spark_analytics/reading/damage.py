@@ -1,9 +1,9 @@
 """Handling of damage within a log by mode, FAILFAST, PERMISSIVE or DROPMALFORMED, as in Spark's own data sources.
 
 There are four kinds of damage: invalid bytes before the end of the log; missing bytes (a file that is truncated or missing
-before another one); a record whose lengths do not add up; and, when bodies are decompressed, a body that does not. A row for
-one of the first three holds only the place; a row for the last holds everything but the body. The damaged bytes are put into
-the corrupt-record column, if the schema has one.
+before another one); a record whose lengths do not add up; and, when bodies are decompressed or decoded by a schema, a body
+that cannot be. A row for one of the first three holds only the place; a row for the last holds everything but the body. The
+damaged bytes are put into the corrupt-record column, if the schema has one.
 """
 
 import logging
@@ -66,10 +66,10 @@ class Damage:
         return records.rows(records.lengths_add_up), batch
 
     def bodies(self, records: Records) -> Records:
-        """Return the records to show, from records with decompressed bodies."""
+        """Return the records to show, from records with decompressed or decoded bodies."""
         rows = damaged_rows(records)
-        for physical_offset in records.physical_offsets[rows].tolist():
-            self._tell(records.path, physical_offset, "its body cannot be decompressed")
+        for row, physical_offset in zip(rows.tolist(), records.physical_offsets[rows].tolist(), strict=True):
+            self._tell(records.path, physical_offset, records.body_damage.get(row, "its body cannot be decompressed"))
         return without_damaged(records) if len(rows) and self.mode == "DROPMALFORMED" else records
 
     def _tell(self, path: str, physical_offset: int, what: str) -> None:

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from pocketmq.spark_analytics.decoding.aggregates import Aggregation
 from pocketmq.spark_analytics.decoding.bodies import body_column, portions
+from pocketmq.spark_analytics.decoding.body_forms import STORED
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column, Records, record_batch
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.decoding.typed_bodies import decode, decoder_of
 from pocketmq.spark_analytics.files.places import MissingFileError, log_files
 from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
 from pocketmq.spark_analytics.reading.known_queues import check_known
@@ -26,6 +28,7 @@ from pocketmq.spark_analytics.reading.split_planning import logs
 
 log = logging.getLogger(__name__)
 
+BODY: Final = "body"
 # Planning is repeated when a file is deleted meanwhile; a broker deletes at most ten files in a row.
 _PLANNINGS_MAX: Final = 20
 
@@ -67,7 +70,9 @@ class LogReader:
     def _records(self, split: Split) -> Iterator[Any]:
         """Yield the wanted records of a split, window by window, and rows for damage as RecordBatches."""
         damage = Damage(self._options.mode, self.columns, self._options.corrupt_record_column, self.pruning)
-        is_plain = self._options.body_as != "stored" and any(column.name == "body" for column in self.columns)
+        form = self._options.body
+        is_plain = form.kind != STORED and any(column.name == BODY for column in self.columns)
+        decode_body = decoder_of(form) if is_plain and form.is_typed else None
         for piece in pieces(split):
             if isinstance(piece, DamagedBytes):
                 row = damage.stretch(piece)
@@ -79,6 +84,8 @@ class LogReader:
                 yield rows
             records = self.pruning.records(records)
             for part in portions(records) if is_plain else [records]:
+                if decode_body is not None:
+                    decode(part, form, decode_body)
                 part = damage.bodies(part)
                 if len(part):
                     yield part
@@ -87,7 +94,7 @@ class LogReader:
 def known_columns(options: ReadOptions) -> dict[str, Column]:
     """Return every column that may be requested, by name."""
     corrupt = corrupt_record_column(options.corrupt_record_column)
-    known = COLUMNS | DERIVED_COLUMNS | {"body": body_column(options.body_as), corrupt.name: corrupt}
+    known = COLUMNS | DERIVED_COLUMNS | {BODY: body_column(options.body), corrupt.name: corrupt}
     if options.mode == "PERMISSIVE":  # a row of nulls stands for damage
         known = {name: replace(column, is_nullable=True) for name, column in known.items()}
     return known

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
+from pocketmq.spark_analytics.decoding.body_forms import BodyForm
+from pocketmq.spark_analytics.reading.body_options import body_form
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
 MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
@@ -21,7 +23,7 @@ BODIES: Final = ("stored", "plain", "string", "json")
 OPTIONS: Final = (
     *("path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates"),
     *("startingTimestamp", "endingTimestamp", "startingOffset", "endingOffset"),
-    *("bodyAs", "mode", "columnNameOfCorruptRecord", "delayLevel"),
+    *("bodyAs", "bodySchema", "inferSamples", "mode", "columnNameOfCorruptRecord", "delayLevel"),
     *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader"),
 )
 # Options of readStream only.
@@ -63,7 +65,7 @@ class ReadOptions:
     ending_timestamp_us: int | None
     starting_offset: int | None
     ending_offset: int | None
-    body_as: str
+    body: BodyForm
     mode: str
     corrupt_record_column: str
     delay_levels: DelayLevels
@@ -106,7 +108,7 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
         ending_timestamp_us=read.timestamp_us("endingTimestamp"),
         starting_offset=read.number("startingOffset"),
         ending_offset=read.number("endingOffset"),
-        body_as=read.one_of("bodyAs", BODIES),
+        body=body_form(read.one_of("bodyAs", BODIES), read.text("bodySchema"), read.number("inferSamples")),
         mode=read.one_of("mode", MODES),
         corrupt_record_column=read.text("columnNameOfCorruptRecord") or "_corrupt_record",
         delay_levels=DelayLevels(read.text("delayLevel") or DEFAULT_MESSAGE_DELAY_LEVEL),

@@ -8,8 +8,11 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pocketmq.spark_analytics.decoding.body_forms import JSON
+from pocketmq.spark_analytics.decoding.body_types import of_spark, simple
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column
-from pocketmq.spark_analytics.reading.log_reader import LogReader, aggregation, known_column, known_columns
+from pocketmq.spark_analytics.reading.body_options import json_type
+from pocketmq.spark_analytics.reading.log_reader import BODY, LogReader, aggregation, known_column, known_columns
 from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
 from pocketmq.spark_analytics.reading.split import Split
 
@@ -34,7 +37,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        asked = read_options(options)
+        asked = with_body_type(read_options(options), schema)
         self._log = LogReader(asked, projection(schema, asked))
         self._is_default = not asked.columns and schema.names == list(COLUMNS)
 
@@ -77,6 +80,14 @@ class FilteringCommitLogReader(CommitLogReader):
         return filters
 
 
+def with_body_type(options: ReadOptions, schema: StructType) -> ReadOptions:
+    """Take the type of JSON bodies from a schema, if it has one: so what was inferred at first stays. Raises ValueError."""
+    given = next((field.dataType for field in schema.fields if field.name == BODY), None)
+    if not isinstance(given, StructType) or options.body.kind != JSON or options.body.arrow_type is not None:
+        return options
+    return replace(options, body=options.body.typed(json_type(of_spark(given.jsonValue()))))
+
+
 def projection(schema: StructType, options: ReadOptions) -> list[Column]:
     """Return the columns requested by a user's schema. Raises ValueError."""
     asked = aggregation(options)
@@ -91,10 +102,9 @@ def projection(schema: StructType, options: ReadOptions) -> list[Column]:
     for field in schema.fields:
         column = known_column(field.name, known)
         spark_type = field.dataType.simpleString()
-        if column.spark_type != spark_type:
-            raise ValueError(
-                f"column {field.name} is {column.spark_type}, the schema says {spark_type}: cast it after reading"
-            )
+        own_type = simple(column.arrow_type) if column.name == BODY else column.spark_type
+        if own_type != spark_type:
+            raise ValueError(f"column {field.name} is {own_type}, the schema says {spark_type}: cast it after reading")
         if column.is_nullable and not field.nullable:
             raise ValueError(f"column {field.name} may be null in mode {options.mode}: leave NOT NULL out of the schema")
         columns.append(replace(column, is_nullable=field.nullable))

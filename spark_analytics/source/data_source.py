@@ -17,6 +17,9 @@ Options:
                         UTC if it has no zone
     startingOffset, endingOffset          the same for physical offsets
     bodyAs              stored (default); plain: decompressed; string: decompressed, as text; json: the same, null if invalid
+    bodySchema          with bodyAs=json: `body` is a struct of these fields, in DDL or Spark's JSON notation; infer: of the
+                        fields that a sample has. A struct in the user's schema does the same
+    inferSamples        number of records in that sample, default 1000
     mode                FAILFAST (default): the query fails at a damaged record before the end of the log; DROPMALFORMED:
                         continues with the next intact record; PERMISSIVE: the same, with a row of nulls for the damage
     columnNameOfCorruptRecord             name of the binary column for damaged bytes, default `_corrupt_record`
@@ -50,7 +53,9 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 import pocketmq
-from pocketmq.spark_analytics.reading.log_reader import asked_columns
+from pocketmq.spark_analytics.decoding.columns import COLUMNS
+from pocketmq.spark_analytics.reading.body_inference import resolved
+from pocketmq.spark_analytics.reading.log_reader import BODY, asked_columns
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
 from pocketmq.spark_analytics.source.table_reader import TableReader
@@ -84,7 +89,10 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         table = self._other_table()
         if table is not None:
             return table.ddl
-        return ", ".join(column.ddl for column in asked_columns(read_options(self.options, STREAM_OPTIONS)))
+        asked = read_options(self.options, STREAM_OPTIONS)
+        if BODY in (asked.columns or COLUMNS):
+            asked = resolved(asked)
+        return ", ".join(column.ddl for column in asked_columns(asked))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         table = self._other_table()

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log_files
+from pocketmq.spark_analytics.reading.body_options import INFER
 from pocketmq.spark_analytics.reading.log_tail import LogTail, ends_chain, is_boundary
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
@@ -77,6 +78,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = read_options(given)
         if self._options.is_aggregated:
             raise ValueError("options groupBy and aggregates are not available for readStream: use spark.read")
+        if given.get("bodyschema", "").lower() == INFER:
+            raise ValueError(
+                f"option bodySchema is {INFER}: a stream needs a schema that stays, give the one it infers in a batch"
+            )
         self._reader = CommitLogReader(schema, given)
         self._pruning = Pruning.of(self._options)
         self._is_one = len(self._options.paths) == 1 and not glob.has_magic(self._options.paths[0])

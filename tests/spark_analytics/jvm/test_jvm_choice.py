@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 
 from pocketmq.spark_analytics.session import JARS, with_jar
 from pocketmq.spark_analytics.source.data_source import RocketMQDataSource, has_jar
+from tests.spark_analytics.spark_logs import LogBuilder
 
 pytestmark = pytest.mark.spark
 
@@ -42,6 +43,26 @@ def test_what_only_the_reader_in_python_has(jvm_spark: Any, golden_stores: dict[
         loaded(table="topics")
     with pytest.raises(PySparkException, match="option reader is rust: it must be one of auto, python, jvm"):
         loaded(reader="rust")
+
+
+def test_typed_bodies_are_read_in_python(jvm_spark: Any, tmp_path: Path) -> None:
+    log = LogBuilder(2000)
+    log.append(b'{"id": 7}')
+    store = str(log.write(tmp_path))
+
+    def source(**options: str) -> Any:
+        return jvm_spark.read.format("rocketmq").options(bodyAs="json", **options)
+
+    frames = [
+        source(bodySchema="infer", reader="auto").load(store),
+        source(reader="auto").schema("body struct<id: bigint>").load(store),
+    ]
+    assert [reader_of(frame) for frame in frames] == ["python"] * 2
+    assert [frame.select("body.id").collect()[0].id for frame in frames] == [7, 7]
+    with pytest.raises(PySparkException, match="option bodySchema: only the reader python has this"):
+        source(bodySchema="infer").load(store)
+    with pytest.raises(PySparkException, match="a schema with a struct for body: only the reader python has this"):
+        source().schema("body struct<id: bigint>").load(store)
 
 
 def test_without_the_jar_the_reader_in_java_is_refused() -> None:

@@ -1,7 +1,11 @@
 package pocketmq.spark.source;
 
+import java.util.List;
 import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import pocketmq.spark.columns.Columns;
 
 /**
  * Hands a read over to the data source {@code rocketmq} in Python, which Spark would not find by itself: of two sources with
@@ -12,16 +16,21 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class PythonReader {
     private static final String PROVIDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2";
     private static final String MESSAGES = "messages";
+    private static final List<String> BODY_OPTIONS = List.of("bodySchema", "inferSamples");
 
     private PythonReader() {}
 
-    /** Returns why a read is for the Python source, null if it is for this one. Throws IllegalArgumentException. */
-    static String reason(CaseInsensitiveStringMap options) {
+    /**
+     * Returns why a read is for the Python source, null if it is for this one. Throws IllegalArgumentException.
+     *
+     * @param schema the user's schema, null if there is none
+     */
+    static String reason(CaseInsensitiveStringMap options, StructType schema) {
         String reader = options.getOrDefault("reader", "auto").strip().toLowerCase(java.util.Locale.ROOT);
         String table = options.getOrDefault("table", MESSAGES).strip();
         String reason = !table.equalsIgnoreCase(MESSAGES) ? "option table is " + table
                 : options.containsKey("groupBy") || options.containsKey("aggregates") ? "options groupBy and aggregates"
-                : null;
+                : typedBody(options, schema);
         return switch (reader) {
             case "python" -> "option reader is python";
             case "auto" -> reason;
@@ -34,6 +43,21 @@ final class PythonReader {
             default -> throw new IllegalArgumentException(
                     "option reader is " + reader + ": it must be one of auto, python, jvm");
         };
+    }
+
+    /** Returns what asks for bodies decoded by a schema, null if nothing does. */
+    private static String typedBody(CaseInsensitiveStringMap options, StructType schema) {
+        for (String name : BODY_OPTIONS) {
+            if (options.containsKey(name)) {
+                return "option " + name;
+            }
+        }
+        for (StructField field : schema == null ? new StructField[0] : schema.fields()) {
+            if (field.name().equals(Columns.BODY) && field.dataType() instanceof StructType) {
+                return "a schema with a struct for body";
+            }
+        }
+        return null;
     }
 
     /** Returns the Python source. */

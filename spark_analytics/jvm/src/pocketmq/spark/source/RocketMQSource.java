@@ -39,22 +39,22 @@ public class RocketMQSource implements SessionConfigSupport, DataSourceRegister 
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
-        TableProvider other = otherReader(options);
+        TableProvider other = otherReader(options, null);
         return other == null ? new ReadRequest(options).schema() : other.inferSchema(options);
     }
 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
         CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(properties);
-        TableProvider other = otherReader(options);
+        TableProvider other = otherReader(options, schema);
         return other == null
                 ? new MessagesTable(new ReadRequest(options).withSchema(schema))
                 : other.getTable(schema, partitioning, properties);
     }
 
     /** Returns the source that reads instead of this one, null if there is none. */
-    private TableProvider otherReader(CaseInsensitiveStringMap options) {
-        String reason = PythonReader.reason(options);
+    private TableProvider otherReader(CaseInsensitiveStringMap options, StructType schema) {
+        String reason = PythonReader.reason(options, schema);
         if (reason != null && python == null) {
             LOG.info("rocketmq: reader python, {}", reason);
             python = PythonReader.provider(reason);

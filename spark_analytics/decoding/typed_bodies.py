@@ -1,0 +1,70 @@
+"""Bodies decoded by a schema into an Arrow array.
+
+Bodies are decoded one by one into Python values, and these in portions into Arrow, since the values take several times the
+memory of the bytes.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pocketmq.spark_analytics.decoding import json_bodies
+from pocketmq.spark_analytics.decoding.bodies import BodyError, plain_bodies
+from pocketmq.spark_analytics.decoding.body_forms import BodyForm
+from pocketmq.spark_analytics.decoding.columns import Records
+
+# Clients limit bodies to 4 MiB. A body's values take several times its size, so the limit is lower than for bytes.
+TYPED_SIZE_MAX: Final = 16 << 20
+_PORTION_SIZE: Final = 1 << 20
+_REASON_SIZE_MAX: Final = 300
+
+Decode = Callable[[bytes], Any]
+
+
+def decoder_of(form: BodyForm) -> Decode:
+    """Return the function that decodes a body in a typed form; it raises BodyError."""
+    return json_bodies.decoder(form.arrow_type)
+
+
+def decode(records: Records, form: BodyForm, decode_body: Decode) -> None:
+    """Set the decoded bodies of records whose bodies are decompressed."""
+    reasons: dict[int, str] = {}
+    arrays: list[Any] = []
+    values: list[Any] = []
+    first, size = 0, 0
+    for row, body in enumerate(plain_bodies(records).to_pylist()):
+        try:
+            values.append(_decoded(body, decode_body))
+            size += len(body or b"")
+        except BodyError as error:
+            reasons[row] = str(error)[:_REASON_SIZE_MAX]
+            values.append(None)
+        if size >= _PORTION_SIZE:
+            arrays.append(_array(values, form.arrow_type, first, reasons))
+            values, first, size = [], row + 1, 0
+    records.typed = pa.concat_arrays([*arrays, _array(values, form.arrow_type, first, reasons)])
+    records.body_damage = reasons
+
+
+def _array(values: list[Any], arrow_type: Any, first: int, reasons: dict[int, str]) -> Any:
+    """Return values, which begin at row `first`, as an Arrow array with null for those that do not fit the type."""
+    try:
+        return pa.array(values, arrow_type)
+    except (pa.ArrowException, ValueError, OverflowError):
+        arrays = []
+        for row, value in enumerate(values, first):
+            try:
+                arrays.append(pa.array([value], arrow_type))
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                reasons[row] = f"its body does not fit its schema: {error}"[:_REASON_SIZE_MAX]
+                arrays.append(pa.nulls(1, arrow_type))
+        return pa.concat_arrays(arrays)
+
+
+def _decoded(body: bytes | None, decode_body: Decode) -> Any:
+    if body is None:
+        raise BodyError("its body cannot be decompressed")
+    if len(body) > TYPED_SIZE_MAX:
+        raise BodyError(f"its body has {len(body)} bytes, bodies with a schema may have {TYPED_SIZE_MAX}")
+    return decode_body(body)
