@@ -5,6 +5,8 @@ from typing import Any, Final
 
 STORED: Final = "stored"
 JSON: Final = "json"
+AVRO: Final = "avro"
+PROTOBUF: Final = "protobuf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,9 @@ class BodyForm:
     is_typed: bool = False
     arrow_type: Any = None
     samples: int = 0
+    schema: bytes = b""
+    """Of Avro the schema in JSON, of Protocol Buffers the descriptor set."""
+    message: str = ""
 
     @property
     def is_inferred(self) -> bool:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pocketmq.spark_analytics.decoding import json_bodies
+from pocketmq.spark_analytics.decoding import avro_bodies, json_bodies, protobuf_bodies
+from pocketmq.spark_analytics.decoding import body_forms as forms
 from pocketmq.spark_analytics.decoding.bodies import BodyError, plain_bodies
 from pocketmq.spark_analytics.decoding.body_forms import BodyForm
 from pocketmq.spark_analytics.decoding.columns import Records
@@ -24,6 +25,11 @@ Decode = Callable[[bytes], Any]
 
 def decoder_of(form: BodyForm) -> Decode:
     """Return the function that decodes a body in a typed form; it raises BodyError."""
+    match form.kind:
+        case forms.AVRO:
+            return avro_bodies.decoder(form.schema.decode())
+        case forms.PROTOBUF:
+            return protobuf_bodies.decoder(form.schema, form.message)
     return json_bodies.decoder(form.arrow_type)
 
 

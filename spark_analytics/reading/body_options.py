@@ -3,30 +3,78 @@
 import json
 from typing import Any, Final
 
-from pocketmq.spark_analytics.decoding.body_forms import JSON, BodyForm
+from pocketmq.spark_analytics.decoding import avro_bodies, protobuf_bodies
+from pocketmq.spark_analytics.decoding.body_forms import AVRO, JSON, PROTOBUF, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_ddl, of_spark
 from pocketmq.spark_analytics.decoding.json_bodies import check_type
+from pocketmq.spark_analytics.files.places import files_of, read_at
 
 # Value of bodySchema for a schema from a sample.
 INFER: Final = "infer"
 SAMPLES: Final = 1000
 SAMPLES_MAX: Final = 100_000
+SCHEMA_SIZE_MAX: Final = 16 << 20
+# Kinds that need a schema, and what it is.
+SCHEMAS: Final = {AVRO: "an Avro schema in JSON, or its file", PROTOBUF: "the file of a descriptor set"}
 
 
-def body_form(kind: str, schema: str | None, samples: int | None) -> BodyForm:
-    """Return the form of bodies for the values of their options, None for those not given. Raises ValueError."""
-    is_inferred = kind == JSON and schema is not None and schema.lower() == INFER
-    if samples is not None and not is_inferred:
+def body_form(kind: str, schema: str | None, message: str | None, samples: int | None) -> BodyForm:
+    """Return the form of bodies for the values of their options, None for those not given.
+
+    Files of schemas are read here, so that only the driver needs them. Raises ValueError, ImportError, OSError.
+    """
+    _check_together(kind, schema, message, samples)
+    if schema is None:
+        return BodyForm(kind)
+    if kind == JSON:
+        if _is_infer(schema):
+            return BodyForm(kind, is_typed=True, samples=samples or SAMPLES)
+        return BodyForm(kind, is_typed=True, arrow_type=json_type(schema))
+    is_text = kind == AVRO and schema.startswith(("{", "[", '"'))
+    content = schema.encode() if is_text else _content(schema)
+    try:
+        if kind == AVRO:
+            arrow_type = avro_bodies.arrow_type(content.decode())
+        else:
+            arrow_type = protobuf_bodies.arrow_type(content, message or "")
+        if not arrow_type.num_fields:
+            raise ValueError("it has no fields")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"option bodySchema: {error}") from None
+    return BodyForm(kind, is_typed=True, arrow_type=arrow_type, schema=content, message=message or "")
+
+
+def _check_together(kind: str, schema: str | None, message: str | None, samples: int | None) -> None:
+    if samples is not None and not (kind == JSON and schema is not None and _is_infer(schema)):
         raise ValueError(f"option inferSamples needs bodyAs={JSON} and bodySchema={INFER}")
     if samples is not None and not 0 < samples <= SAMPLES_MAX:
         raise ValueError(f"option inferSamples is {samples}: it must be from 1 to {SAMPLES_MAX}")
-    if is_inferred:
-        return BodyForm(kind, is_typed=True, samples=samples or SAMPLES)
-    if schema is None:
-        return BodyForm(kind)
-    if kind != JSON:
-        raise ValueError(f"option bodySchema needs bodyAs={JSON}, bodyAs is {kind}")
-    return BodyForm(kind, is_typed=True, arrow_type=json_type(schema))
+    if schema is None and kind in SCHEMAS:
+        raise ValueError(f"bodyAs={kind} needs the option bodySchema: {SCHEMAS[kind]}")
+    if schema is not None and kind not in (JSON, *SCHEMAS):
+        raise ValueError(f"option bodySchema needs bodyAs={JSON}, {' or '.join(SCHEMAS)}, bodyAs is {kind}")
+    if (kind == PROTOBUF) != (message is not None):
+        raise ValueError(
+            f"bodyAs={PROTOBUF} needs the option bodyMessage: the message's full name, such as shop.Order"
+            if message is None
+            else f"option bodyMessage needs bodyAs={PROTOBUF}, bodyAs is {kind}"
+        )
+
+
+def _is_infer(schema: str) -> bool:
+    return schema.lower() == INFER
+
+
+def _content(path: str) -> bytes:
+    """Return the content of a schema's file. Raises ValueError, OSError."""
+    files = files_of(path)
+    if not files.is_file(path):
+        raise FileNotFoundError(f"option bodySchema: there is no file {path}")
+    size = files.size(path)
+    if size > SCHEMA_SIZE_MAX:
+        raise ValueError(f"option bodySchema: {path} has {size} bytes, at most {SCHEMA_SIZE_MAX} are read")
+    with files.open(path) as stream:
+        return read_at(stream, 0, size).tobytes()
 
 
 def json_type(schema: Any) -> Any:

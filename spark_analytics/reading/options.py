@@ -19,11 +19,11 @@ from pocketmq.spark_analytics.reading.body_options import body_form
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
 MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
-BODIES: Final = ("stored", "plain", "string", "json")
+BODIES: Final = ("stored", "plain", "string", "json", "avro", "protobuf")
 OPTIONS: Final = (
     *("path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates"),
     *("startingTimestamp", "endingTimestamp", "startingOffset", "endingOffset"),
-    *("bodyAs", "bodySchema", "inferSamples", "mode", "columnNameOfCorruptRecord", "delayLevel"),
+    *("bodyAs", "bodySchema", "bodyMessage", "inferSamples", "mode", "columnNameOfCorruptRecord", "delayLevel"),
     *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader"),
 )
 # Options of readStream only.
@@ -108,7 +108,9 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
         ending_timestamp_us=read.timestamp_us("endingTimestamp"),
         starting_offset=read.number("startingOffset"),
         ending_offset=read.number("endingOffset"),
-        body=body_form(read.one_of("bodyAs", BODIES), read.text("bodySchema"), read.number("inferSamples")),
+        body=body_form(
+            read.one_of("bodyAs", BODIES), read.text("bodySchema"), read.text("bodyMessage"), read.number("inferSamples")
+        ),
         mode=read.one_of("mode", MODES),
         corrupt_record_column=read.text("columnNameOfCorruptRecord") or "_corrupt_record",
         delay_levels=DelayLevels(read.text("delayLevel") or DEFAULT_MESSAGE_DELAY_LEVEL),

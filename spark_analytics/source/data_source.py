@@ -17,9 +17,12 @@ Options:
                         UTC if it has no zone
     startingOffset, endingOffset          the same for physical offsets
     bodyAs              stored (default); plain: decompressed; string: decompressed, as text; json: the same, null if invalid
+                        avro, protobuf: a struct
     bodySchema          with bodyAs=json: `body` is a struct of these fields, in DDL or Spark's JSON notation; infer: of the
-                        fields that a sample has. A struct in the user's schema does the same
-    inferSamples        number of records in that sample, default 1000
+                        fields that a sample has. A struct in the user's schema does the same. With avro: the Avro schema, or
+                        its file; with protobuf: the file of a descriptor set
+    bodyMessage         with bodyAs=protobuf: the full name of the message
+    inferSamples        number of records in the sample of bodySchema=infer, default 1000
     mode                FAILFAST (default): the query fails at a damaged record before the end of the log; DROPMALFORMED:
                         continues with the next intact record; PERMISSIVE: the same, with a row of nulls for the damage
     columnNameOfCorruptRecord             name of the binary column for damaged bytes, default `_corrupt_record`

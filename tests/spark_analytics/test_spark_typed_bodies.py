@@ -179,7 +179,7 @@ def test_schemas_in_ddl_and_sparks_json() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"body_schema": "a int"}, "option bodySchema needs bodyAs=json, bodyAs is stored"),
+        ({"body_schema": "a int"}, "option bodySchema needs bodyAs=json, avro or protobuf, bodyAs is stored"),
         ({"body_as": "json", "infer_samples": 5}, "option inferSamples needs bodyAs=json and bodySchema=infer"),
         ({"body_as": "json", "body_schema": "infer", "infer_samples": 0}, "it must be from 1 to 100000"),
         ({"body_as": "json", "body_schema": "a"}, "option bodySchema: 'a' is not a schema such as"),

@@ -10,8 +10,8 @@ public final class ReadOptions {
     /** Names of the options, beside those of other readers and of streams. */
     private static final List<String> NAMES = List.of(
             "path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates", "startingTimestamp",
-            "endingTimestamp", "startingOffset", "endingOffset", "bodyAs", "bodySchema", "inferSamples", "mode",
-            "columnNameOfCorruptRecord", "delayLevel", "maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader");
+            "endingTimestamp", "startingOffset", "endingOffset", "bodyAs", "bodySchema", "bodyMessage", "inferSamples",
+            "mode", "columnNameOfCorruptRecord", "delayLevel", "maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader");
 
     /** Names of the options of readStream only. */
     private static final List<String> STREAM_NAMES =
@@ -50,7 +50,7 @@ public final class ReadOptions {
         pruning = Pruning.of(
                 set(parser.names("topic")), parser.queueIds("queueId"), Bounds.of(starting, ending),
                 Bounds.of(startingUs, endingUs));
-        bodyAs = parser.oneOf("bodyAs", List.of("stored", "plain", "string", "json"));
+        bodyAs = parser.oneOf("bodyAs", List.of("stored", "plain", "string", "json", "avro", "protobuf"));
         mode = parser.oneOf("mode", List.of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"));
         corruptRecordColumn = parser.text("columnNameOfCorruptRecord", "_corrupt_record");
         delaysMs = DelayLevels.parse(parser.text("delayLevel", DEFAULT_DELAY_LEVEL));

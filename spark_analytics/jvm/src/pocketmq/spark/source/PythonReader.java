@@ -16,7 +16,7 @@ import pocketmq.spark.columns.Columns;
 final class PythonReader {
     private static final String PROVIDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2";
     private static final String MESSAGES = "messages";
-    private static final List<String> BODY_OPTIONS = List.of("bodySchema", "inferSamples");
+    private static final List<String> BODY_OPTIONS = List.of("bodySchema", "bodyMessage", "inferSamples");
 
     private PythonReader() {}
 
@@ -47,6 +47,10 @@ final class PythonReader {
 
     /** Returns what asks for bodies decoded by a schema, null if nothing does. */
     private static String typedBody(CaseInsensitiveStringMap options, StructType schema) {
+        String form = options.getOrDefault("bodyAs", "").strip();
+        if (form.equalsIgnoreCase("avro") || form.equalsIgnoreCase("protobuf")) {
+            return "option bodyAs is " + form;
+        }
         for (String name : BODY_OPTIONS) {
             if (options.containsKey(name)) {
                 return "option " + name;
