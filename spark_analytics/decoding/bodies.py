@@ -153,10 +153,10 @@ def plain_bodies(records: Records) -> Any:
 
 
 def _json_bodies(records: Records) -> Any:
-    return pa.array([_json(body) for body in plain_bodies(records).to_pylist()], pa.string())
+    return pa.array([json_text(body) for body in plain_bodies(records).to_pylist()], pa.string())
 
 
-def _json(body: bytes | None) -> str | None:
+def json_text(body: bytes | None) -> str | None:
     """Return a body as text if it is exactly one JSON value in UTF-8, nested less than some hundred levels; else None."""
     try:
         msgspec.json.decode(body or b"", type=msgspec.Raw)

@@ -1,12 +1,18 @@
 """Forms in which bodies are returned, as the options describe them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import pyarrow as pa
 
 STORED: Final = "stored"
 JSON: Final = "json"
 AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"
+BY_TOPIC: Final = "by topic"
+# Types of bodies without a schema, which may be the forms of a topic.
+TEXT_TYPES: Final = {"plain": pa.binary(), "string": pa.string(), JSON: pa.string()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +30,20 @@ class BodyForm:
     schema: bytes = b""
     """Of Avro the schema in JSON, of Protocol Buffers the descriptor set."""
     message: str = ""
+    topics: tuple[tuple[str, "BodyForm"], ...] = ()
+    """Of the kind BY_TOPIC the form of each topic; a body is then a struct with one field for each of them."""
 
     @property
     def is_inferred(self) -> bool:
         """Whether the type is unknown yet."""
         return self.is_typed and self.arrow_type is None
+
+    @classmethod
+    def by_topic(cls, forms: Mapping[str, "BodyForm"]) -> "BodyForm":
+        """Return the form of bodies whose form depends on their topic. Its type is known once those of all topics are."""
+        types = [(topic, form.arrow_type or TEXT_TYPES.get(form.kind)) for topic, form in forms.items()]
+        is_known = not any(form.is_inferred for form in forms.values())
+        return cls(BY_TOPIC, True, pa.struct(types) if is_known else None, topics=tuple(forms.items()))
 
     def typed(self, arrow_type: Any) -> "BodyForm":
         """Return the same form with a type that was inferred, or that a user's schema has."""

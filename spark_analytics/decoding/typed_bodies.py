@@ -5,13 +5,14 @@ memory of the bytes.
 """
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any, Final
 
 import pyarrow as pa
 
 from pocketmq.spark_analytics.decoding import avro_bodies, json_bodies, protobuf_bodies
 from pocketmq.spark_analytics.decoding import body_forms as forms
-from pocketmq.spark_analytics.decoding.bodies import BodyError, plain_bodies
+from pocketmq.spark_analytics.decoding.bodies import BodyError, json_text, plain_bodies
 from pocketmq.spark_analytics.decoding.body_forms import BodyForm
 from pocketmq.spark_analytics.decoding.columns import Records
 
@@ -20,11 +21,38 @@ TYPED_SIZE_MAX: Final = 16 << 20
 _PORTION_SIZE: Final = 1 << 20
 _REASON_SIZE_MAX: Final = 300
 
-Decode = Callable[[bytes], Any]
+# From a topic and a body to a value.
+Decode = Callable[[str, bytes], Any]
 
 
 def decoder_of(form: BodyForm) -> Decode:
     """Return the function that decodes a body in a typed form; it raises BodyError."""
+    if form.topics:
+        decoders = {topic: decoder_of(own) for topic, own in form.topics}
+        # All fields are null for other topics.
+        return lambda topic, body: {topic: decoders[topic](topic, body)} if topic in decoders else {}
+    if not form.is_typed:
+        return _text_decoder(form.kind)
+    own = _schema_decoder(form)
+
+    def decode(topic: str, body: bytes) -> Any:
+        if len(body) > TYPED_SIZE_MAX:
+            raise BodyError(f"its body has {len(body)} bytes, bodies with a schema may have {TYPED_SIZE_MAX}")
+        return own(body)
+
+    return decode
+
+
+def _text_decoder(kind: str) -> Decode:
+    match kind:
+        case "string":
+            return lambda topic, body: body.decode(errors="replace")
+        case forms.JSON:
+            return lambda topic, body: json_text(body)
+    return lambda topic, body: body
+
+
+def _schema_decoder(form: BodyForm) -> Callable[[bytes], Any]:
     match form.kind:
         case forms.AVRO:
             return avro_bodies.decoder(form.schema.decode())
@@ -39,9 +67,10 @@ def decode(records: Records, form: BodyForm, decode_body: Decode) -> None:
     arrays: list[Any] = []
     values: list[Any] = []
     first, size = 0, 0
-    for row, body in enumerate(plain_bodies(records).to_pylist()):
+    topics = records.topic_column.to_pylist() if form.topics else repeat("", len(records))
+    for row, (topic, body) in enumerate(zip(topics, plain_bodies(records).to_pylist(), strict=False)):
         try:
-            values.append(_decoded(body, decode_body))
+            values.append(_decoded(topic, body, decode_body))
             size += len(body or b"")
         except BodyError as error:
             reasons[row] = str(error)[:_REASON_SIZE_MAX]
@@ -68,9 +97,7 @@ def _array(values: list[Any], arrow_type: Any, first: int, reasons: dict[int, st
         return pa.concat_arrays(arrays)
 
 
-def _decoded(body: bytes | None, decode_body: Decode) -> Any:
+def _decoded(topic: str, body: bytes | None, decode_body: Decode) -> Any:
     if body is None:
         raise BodyError("its body cannot be decompressed")
-    if len(body) > TYPED_SIZE_MAX:
-        raise BodyError(f"its body has {len(body)} bytes, bodies with a schema may have {TYPED_SIZE_MAX}")
-    return decode_body(body)
+    return decode_body(topic, body)

@@ -24,13 +24,20 @@ def resolved(options: ReadOptions) -> ReadOptions:
     form = options.body
     if not form.is_inferred or options.is_aggregated:
         return options
+    if form.topics:
+        forms = {topic: resolved(replace(options, topics=frozenset({topic}), body=own)).body for topic, own in form.topics}
+        return replace(options, body=BodyForm.by_topic(forms))
     bodies = list(_sample(options))
     arrow_type, count = inferred(bodies)
+    whose = f" of {', '.join(sorted(options.topics))}" if options.topics else ""
     if not arrow_type.num_fields:
-        raise ValueError(f"option bodySchema is infer: none of {len(bodies)} sampled bodies is a JSON object with fields")
+        raise ValueError(
+            f"option bodySchema is infer: none of {len(bodies)} sampled bodies{whose} is a JSON object with fields"
+        )
     log.warning(
-        "the schema of bodies is inferred from a sample of %s records, of which %s are JSON objects; fields that it lacks "
+        "the schema of bodies%s is inferred from a sample of %s records, of which %s are JSON objects; fields that it lacks "
         "are not read: bodySchema=%s",
+        whose,
         f"{len(bodies):,}",
         f"{count:,}",
         ddl(arrow_type)[len("struct<") : -1],

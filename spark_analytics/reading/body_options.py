@@ -1,10 +1,10 @@
-"""Options of bodies: `bodyAs` and the options of typed bodies, made into a `BodyForm`."""
+"""Options of bodies: `bodyAs`, the options of typed bodies, and `bodyDecoders` by topic, made into a `BodyForm`."""
 
 import json
 from typing import Any, Final
 
 from pocketmq.spark_analytics.decoding import avro_bodies, protobuf_bodies
-from pocketmq.spark_analytics.decoding.body_forms import AVRO, JSON, PROTOBUF, BodyForm
+from pocketmq.spark_analytics.decoding.body_forms import AVRO, JSON, PROTOBUF, STORED, TEXT_TYPES, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_ddl, of_spark
 from pocketmq.spark_analytics.decoding.json_bodies import check_type
 from pocketmq.spark_analytics.files.places import files_of, read_at
@@ -13,16 +13,25 @@ from pocketmq.spark_analytics.files.places import files_of, read_at
 INFER: Final = "infer"
 SAMPLES: Final = 1000
 SAMPLES_MAX: Final = 100_000
+_DECODER_OPTIONS: Final = ("bodyAs", "bodySchema", "bodyMessage", "inferSamples")
+_DECODER_KINDS: Final = (*TEXT_TYPES, AVRO, PROTOBUF)
+_DECODERS_EXAMPLE: Final = '{"Orders": {"bodyAs": "json", "bodySchema": "id bigint"}}'
 SCHEMA_SIZE_MAX: Final = 16 << 20
 # Kinds that need a schema, and what it is.
 SCHEMAS: Final = {AVRO: "an Avro schema in JSON, or its file", PROTOBUF: "the file of a descriptor set"}
 
 
-def body_form(kind: str, schema: str | None, message: str | None, samples: int | None) -> BodyForm:
+def body_form(
+    kind: str, schema: str | None, message: str | None, samples: int | None, decoders: str | None = None
+) -> BodyForm:
     """Return the form of bodies for the values of their options, None for those not given.
 
     Files of schemas are read here, so that only the driver needs them. Raises ValueError, ImportError, OSError.
     """
+    if decoders is not None:
+        if (kind, schema, message, samples) != (STORED, None, None, None):
+            raise ValueError("option bodyDecoders says it for each topic: leave out bodyAs and the other options of bodies")
+        return BodyForm.by_topic(_forms(decoders))
     _check_together(kind, schema, message, samples)
     if schema is None:
         return BodyForm(kind)
@@ -42,6 +51,37 @@ def body_form(kind: str, schema: str | None, message: str | None, samples: int |
     except (ValueError, RecursionError) as error:
         raise ValueError(f"option bodySchema: {error}") from None
     return BodyForm(kind, is_typed=True, arrow_type=arrow_type, schema=content, message=message or "")
+
+
+def _forms(decoders: str) -> dict[str, BodyForm]:
+    """Return the forms by topic of the option bodyDecoders, a JSON object or its file. Raises as body_form."""
+    text = decoders if decoders.startswith("{") else _content(decoders, "bodyDecoders").decode(errors="replace")
+    try:
+        by_topic = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"option bodyDecoders is not JSON: {error}") from None
+    if not isinstance(by_topic, dict) or not by_topic or not all(isinstance(own, dict) for own in by_topic.values()):
+        raise ValueError(f"option bodyDecoders must be a JSON object such as {_DECODERS_EXAMPLE}")
+    return {topic: _form(topic, own) for topic, own in by_topic.items()}
+
+
+def _form(topic: str, given: dict[str, Any]) -> BodyForm:
+    unknown = sorted(given.keys() - set(_DECODER_OPTIONS))
+    schema, samples = given.get("bodySchema"), given.get("inferSamples")
+    try:
+        if unknown:
+            raise ValueError(f"unknown option {unknown[0]}: known names are {', '.join(_DECODER_OPTIONS)}")
+        if given.get("bodyAs") not in _DECODER_KINDS:
+            raise ValueError(f"bodyAs is {given.get('bodyAs')}: it must be one of {', '.join(_DECODER_KINDS)}")
+        if samples is not None and type(samples) is not int:
+            raise ValueError(f"inferSamples is {samples}: it must be a number")
+        for name in ("bodySchema", "bodyMessage"):
+            if not isinstance(given.get(name), str | dict | list | None):
+                raise ValueError(f"{name} is {given[name]}: it must be a text")
+        schema = json.dumps(schema) if isinstance(schema, dict | list) else schema
+        return body_form(given["bodyAs"], schema, given.get("bodyMessage"), samples)
+    except ValueError as error:
+        raise ValueError(f"option bodyDecoders, topic {topic}: {error}") from None
 
 
 def _check_together(kind: str, schema: str | None, message: str | None, samples: int | None) -> None:
@@ -65,14 +105,14 @@ def _is_infer(schema: str) -> bool:
     return schema.lower() == INFER
 
 
-def _content(path: str) -> bytes:
-    """Return the content of a schema's file. Raises ValueError, OSError."""
+def _content(path: str, option: str = "bodySchema") -> bytes:
+    """Return the content of the file that an option names. Raises ValueError, OSError."""
     files = files_of(path)
     if not files.is_file(path):
-        raise FileNotFoundError(f"option bodySchema: there is no file {path}")
+        raise FileNotFoundError(f"option {option}: there is no file {path}")
     size = files.size(path)
     if size > SCHEMA_SIZE_MAX:
-        raise ValueError(f"option bodySchema: {path} has {size} bytes, at most {SCHEMA_SIZE_MAX} are read")
+        raise ValueError(f"option {option}: {path} has {size} bytes, at most {SCHEMA_SIZE_MAX} are read")
     with files.open(path) as stream:
         return read_at(stream, 0, size).tobytes()
 

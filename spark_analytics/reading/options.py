@@ -23,7 +23,16 @@ BODIES: Final = ("stored", "plain", "string", "json", "avro", "protobuf")
 OPTIONS: Final = (
     *("path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates"),
     *("startingTimestamp", "endingTimestamp", "startingOffset", "endingOffset"),
-    *("bodyAs", "bodySchema", "bodyMessage", "inferSamples", "mode", "columnNameOfCorruptRecord", "delayLevel"),
+    *(
+        "bodyAs",
+        "bodySchema",
+        "bodyMessage",
+        "bodyDecoders",
+        "inferSamples",
+        "mode",
+        "columnNameOfCorruptRecord",
+        "delayLevel",
+    ),
     *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader"),
 )
 # Options of readStream only.
@@ -109,7 +118,11 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
         starting_offset=read.number("startingOffset"),
         ending_offset=read.number("endingOffset"),
         body=body_form(
-            read.one_of("bodyAs", BODIES), read.text("bodySchema"), read.text("bodyMessage"), read.number("inferSamples")
+            read.one_of("bodyAs", BODIES),
+            read.text("bodySchema"),
+            read.text("bodyMessage"),
+            read.number("inferSamples"),
+            read.text("bodyDecoders"),
         ),
         mode=read.one_of("mode", MODES),
         corrupt_record_column=read.text("columnNameOfCorruptRecord") or "_corrupt_record",

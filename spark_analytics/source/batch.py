@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.decoding.body_forms import JSON
+from pocketmq.spark_analytics.decoding.body_forms import JSON, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_spark, simple
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column
 from pocketmq.spark_analytics.reading.body_options import json_type
@@ -83,9 +83,22 @@ class FilteringCommitLogReader(CommitLogReader):
 def with_body_type(options: ReadOptions, schema: StructType) -> ReadOptions:
     """Take the type of JSON bodies from a schema, if it has one: so what was inferred at first stays. Raises ValueError."""
     given = next((field.dataType for field in schema.fields if field.name == BODY), None)
+    if isinstance(given, StructType) and options.body.topics:
+        return replace(
+            options, body=BodyForm.by_topic({topic: _of_topic(own, topic, given) for topic, own in options.body.topics})
+        )
     if not isinstance(given, StructType) or options.body.kind != JSON or options.body.arrow_type is not None:
         return options
     return replace(options, body=options.body.typed(json_type(of_spark(given.jsonValue()))))
+
+
+def _of_topic(form: BodyForm, topic: str, given: StructType) -> BodyForm:
+    if not form.is_inferred:
+        return form
+    own = next((field.dataType for field in given.fields if field.name == topic), None)
+    if own is None:
+        raise ValueError(f"column body has no field {topic} in the schema, which option bodyDecoders names")
+    return form.typed(json_type(of_spark(own.jsonValue())))
 
 
 def projection(schema: StructType, options: ReadOptions) -> list[Column]:

@@ -22,6 +22,7 @@ Options:
                         fields that a sample has. A struct in the user's schema does the same. With avro: the Avro schema, or
                         its file; with protobuf: the file of a descriptor set
     bodyMessage         with bodyAs=protobuf: the full name of the message
+    bodyDecoders        a JSON object, or its file, with these options for each topic; `body` has one field for each of them
     inferSamples        number of records in the sample of bodySchema=infer, default 1000
     mode                FAILFAST (default): the query fails at a damaged record before the end of the log; DROPMALFORMED:
                         continues with the next intact record; PERMISSIVE: the same, with a row of nulls for the damage

@@ -78,7 +78,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = read_options(given)
         if self._options.is_aggregated:
             raise ValueError("options groupBy and aggregates are not available for readStream: use spark.read")
-        if given.get("bodyschema", "").lower() == INFER:
+        if self._options.body.is_inferred:
             raise ValueError(
                 f"option bodySchema is {INFER}: a stream needs a schema that stays, give the one it infers in a batch"
             )

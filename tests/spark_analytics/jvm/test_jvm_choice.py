@@ -63,6 +63,8 @@ def test_typed_bodies_are_read_in_python(jvm_spark: Any, tmp_path: Path) -> None
         source(bodySchema="infer").load(store)
     with pytest.raises(PySparkException, match="option bodyAs is Avro: only the reader python has this"):
         source().option("bodyAs", "Avro").load(store)
+    with pytest.raises(PySparkException, match="option bodyDecoders: only the reader python has this"):
+        source(bodyDecoders="{}").load(store)
     with pytest.raises(PySparkException, match="a schema with a struct for body: only the reader python has this"):
         source().schema("body struct<id: bigint>").load(store)
 

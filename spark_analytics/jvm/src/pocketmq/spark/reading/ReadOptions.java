@@ -10,8 +10,9 @@ public final class ReadOptions {
     /** Names of the options, beside those of other readers and of streams. */
     private static final List<String> NAMES = List.of(
             "path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates", "startingTimestamp",
-            "endingTimestamp", "startingOffset", "endingOffset", "bodyAs", "bodySchema", "bodyMessage", "inferSamples",
-            "mode", "columnNameOfCorruptRecord", "delayLevel", "maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader");
+            "endingTimestamp", "startingOffset", "endingOffset", "bodyAs", "bodySchema", "bodyMessage", "bodyDecoders",
+            "inferSamples", "mode", "columnNameOfCorruptRecord", "delayLevel", "maxPartitionBytes", "pushFilters",
+            "ignoreMissingFiles", "ignoreUnknownTopics", "reader");
 
     /** Names of the options of readStream only. */
     private static final List<String> STREAM_NAMES =

@@ -16,7 +16,7 @@ import pocketmq.spark.columns.Columns;
 final class PythonReader {
     private static final String PROVIDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2";
     private static final String MESSAGES = "messages";
-    private static final List<String> BODY_OPTIONS = List.of("bodySchema", "bodyMessage", "inferSamples");
+    private static final List<String> BODY_OPTIONS = List.of("bodySchema", "bodyMessage", "bodyDecoders", "inferSamples");
 
     private PythonReader() {}
 
