@@ -1,5 +1,6 @@
 """For all tests: examples have no deadline, as their time depends on the machine; order of the files; slow files."""
 
+import signal
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ from xdist.scheduler import LoadFileScheduling
 
 settings.register_profile("pocketmq", deadline=None)
 settings.load_profile("pocketmq")
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""Servers inherit it: they keep ignoring a SIGHUP that was ignored at their start, as under `nohup`."""
 
 LONGEST_FILES = (
     "test_spark_stream_kill.py",

@@ -32,6 +32,7 @@ EXAMPLES = {
     "rocketmqHome", "useTLS", "tls.config.file", "tls.server.certPath", "tls.server.keyPath", "tls.server.keyPassword",
     "tls.server.trustCertPath", "tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
     "tls.client.trustCertPath", "metricsPort", "haAllowedHosts", "haMasterAddress", "haUseTLS", "inSyncReplicas",
+    "initAuthenticationUser", "innerClientAuthenticationCredentials",
 }  # fmt: skip
 """Keys without a default that one could write down."""
 TUTORIAL = """

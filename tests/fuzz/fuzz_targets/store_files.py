@@ -96,8 +96,7 @@ def _made() -> Files:
 
 
 def _timers() -> One:
-    loop = asyncio.new_event_loop()
-    files, now_ms = loop.run_until_complete(_timers_made())
+    files, now_ms = asyncio.run(_timers_made())
     names = sorted(name for name in files if name.startswith(_TIMER_FILES))
 
     async def lived(state: Files) -> None:
@@ -105,8 +104,7 @@ def _timers() -> One:
         timed = Timed(_disk_of(state, None), clock, **TIMERS)
         await timed.advance(1_000_000)
         found = timed.bodies()
-        timed.service.stop()
-        timed.store.shutdown()
+        timed.stop()
         missing = [body for body in _BODIES if body not in found]
         if missing:
             raise Wrong(f"not delivered: {', '.join(missing)}")
@@ -121,7 +119,7 @@ def _timers() -> One:
             del state[name]
         else:
             state[name] = damaged(files[name], how % 8, number, data[HEAD.size :])
-        loop.run_until_complete(asyncio.wait_for(lived(state), 60))
+        asyncio.run(asyncio.wait_for(lived(state), 60))  # a loop of its own, whose timers would otherwise keep the store
 
     return one
 
