@@ -10,6 +10,8 @@ import java.nio.file.Path;
 import java.nio.file.PathMatcher;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.stream.Stream;
 
 /** The local file system. */
@@ -100,61 +102,83 @@ public enum LocalFiles implements StoreFiles {
         return false;
     }
 
-    /** Reads through one small direct buffer, so that the JVM does not keep a direct copy of each large array. */
+    /**
+     * Reads through direct buffers, because the JVM would otherwise keep a direct copy of each large array.
+     *
+     * Only a garbage collection frees a direct buffer, so buffers are kept and reused: there are never more than there
+     * were reads at the same time.
+     */
     private static final class LocalBytes implements FileBytes {
         private static final int STEP = 256 << 10;
-        private static final int ZEROS_STEP = 1 << 20;
+        private static final Queue<ByteBuffer> UNUSED = new ConcurrentLinkedQueue<>();
         private final FileChannel channel;
-        private ByteBuffer buffer = ByteBuffer.allocateDirect(0);
 
         LocalBytes(FileChannel channel) {
             this.channel = channel;
         }
 
+        private static ByteBuffer take() {
+            ByteBuffer buffer = UNUSED.poll();
+            return buffer == null ? ByteBuffer.allocateDirect(STEP) : buffer;
+        }
+
         @Override
         public int read(long position, byte[] target, int offset, int length) throws IOException {
-            int step = Math.min(length, STEP);
-            if (buffer.capacity() < step) {
-                buffer = ByteBuffer.allocateDirect(step <= 4096 ? 4096 : STEP);
-            }
-            int done = 0;
-            while (done < length) {
-                buffer.clear();
-                buffer.limit(Math.min(length - done, buffer.capacity()));
-                int count = channel.read(buffer, position + done);
-                if (count <= 0) {
-                    break;
+            ByteBuffer buffer = take();
+            try {
+                int done = 0;
+                while (done < length) {
+                    buffer.clear();
+                    buffer.limit(Math.min(length - done, STEP));
+                    int count = channel.read(buffer, position + done);
+                    if (count <= 0) {
+                        break;
+                    }
+                    buffer.flip();
+                    buffer.get(target, offset + done, count);
+                    done += count;
                 }
-                buffer.flip();
-                buffer.get(target, offset + done, count);
-                done += count;
+                return done;
+            } finally {
+                UNUSED.add(buffer);
             }
-            return done;
         }
 
         @Override
         public long nextWritten(long position, long limit) throws IOException {
-            ByteBuffer words = ByteBuffer.allocateDirect(ZEROS_STEP);
-            for (long at = position; at < limit; at += words.limit()) {
-                words.clear();
-                words.limit((int) Math.min(words.capacity(), limit - at));
-                int have = channel.read(words, at);
-                if (have <= 0) {
-                    return limit;
-                }
-                words.flip();
-                while (words.remaining() >= 8) {
-                    if (words.getLong() != 0) {
-                        return at + words.position() - 8;
+            ByteBuffer buffer = take();
+            try {
+                for (long at = position; at < limit; at += buffer.limit()) {
+                    buffer.clear();
+                    buffer.limit((int) Math.min(STEP, limit - at));
+                    if (channel.read(buffer, at) <= 0) {
+                        return limit;
+                    }
+                    buffer.flip();
+                    int index = firstWritten(buffer);
+                    if (index >= 0) {
+                        return at + index;
                     }
                 }
-                while (words.hasRemaining()) {
-                    if (words.get() != 0) {
-                        return at + words.position() - 1;
-                    }
+                return limit;
+            } finally {
+                UNUSED.add(buffer);
+            }
+        }
+
+        /** Returns an index at most 7 before the first byte that is not zero; -1 if there is none. */
+        private static int firstWritten(ByteBuffer words) {
+            while (words.remaining() >= 8) {
+                if (words.getLong() != 0) {
+                    return words.position() - 8;
                 }
             }
-            return limit;
+            while (words.hasRemaining()) {
+                if (words.get() != 0) {
+                    return words.position() - 1;
+                }
+            }
+            return -1;
         }
 
         @Override
