@@ -4,6 +4,8 @@
 # make bench   PocketMQ beside Apache 4.9.4     make setup   only create .venv
 # make bench-delay   lateness of delayed messages, beside Apache 5.5.0
 # make bench-spark   speed of Spark reading stores with messages of 300 B and 1 KiB, beside the decoder alone
+# make bench-spark-sizes   time and memory of Spark reading 1 to 10 GiB (in SPARK_FOLDER): five minutes
+# make bench-spark-damage   both readers over 10 GiB with damage in 400 places (in SPARK_FOLDER): ten minutes
 # make bench-store   speed of reading, recovering and verifying 1 GiB of log
 # make bench-hostile   effect of 47 attacks on a healthy producer and consumer: about half an hour
 # make simulate SEEDS=10000   random histories of the store on a simulated disk with power cuts and errors
@@ -20,12 +22,13 @@ PY := $(VENV)/bin/python
 PYTHON ?=
 TESTS ?= tests
 PYTEST_ARGS ?=
+SPARK_FOLDER ?= bench-store
 SEEDS ?= 1000
 # Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
 PROCESSES ?= 4
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-store bench-replication bench-hostile clean
+.PHONY: help setup jar demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -n 7
@@ -103,6 +106,12 @@ bench-delay: $(VENV)/.spark
 
 bench-spark: $(VENV)/.spark jar
 	@$(PY) -m bench.spark_read $(BENCH_ARGS)
+
+bench-spark-sizes: $(VENV)/.spark jar
+	@$(PY) -m bench.spark_sizes $(SPARK_FOLDER) $(BENCH_ARGS)
+
+bench-spark-damage: $(VENV)/.spark jar
+	@$(PY) -m bench.spark_sizes.damaged $(SPARK_FOLDER) $(BENCH_ARGS)
 
 bench-store: $(VENV)/.spark
 	@$(PY) -m bench.store $(BENCH_ARGS)

@@ -34,7 +34,7 @@ _CODES: Final = [tags_code(tags) for tags in _TAGS]
 Units = dict[tuple[str, int], bytearray]
 
 
-def make_store(folder: Path, size: int, body_size: int) -> int:
+def make_store(folder: Path, size: int, body_size: int, largest_file: int = LARGEST_FILE) -> int:
     """Write a store with a log of `size` bytes into `folder` unless it exists; return its number of messages."""
     count_file = folder / "messages"
     if count_file.exists():
@@ -44,8 +44,8 @@ def make_store(folder: Path, size: int, body_size: int) -> int:
     bodies = [chance.randbytes(body_size // 2 + body_size * number // 255) for number in range(256)]
     units: Units = defaultdict(bytearray)
     count = 0
-    for base in range(0, size, LARGEST_FILE):
-        file_size = min(LARGEST_FILE, size - base)
+    for base in range(0, size, largest_file):
+        file_size = min(largest_file, size - base)
         with open(folder / "commitlog" / f"{base:020}", "wb") as file:
             count = _fill(file, base, file_size, count, bodies, chance, units)
     _write_queues(folder, units)
