@@ -228,11 +228,14 @@ def _read_some(stream: BinaryIO, target: memoryview) -> int:
 
 # --- which files make up a log --------------------------------------------------------------------------------------
 
+STORE_FILES: Final = {"abort", "checkpoint", "lock"}
+"""Files of a store whose broker has not stored a message yet: it has no folder `commitlog`, and its log is empty."""
+
 
 def log_files(paths: str | Iterable[str]) -> list[LogFile]:
     """Return the CommitLog files named by `paths`, sorted by folder and physical offset.
 
-    Each path is a store's root, a commitlog folder, one file, or a glob of these, as a path or a URL. A commit log without
+    Each path is a store's root, a commitlog folder, one file, or a glob of these, as a path or a URL. A log without
     files gives an empty list. Raises FileNotFoundError if a path does not exist or holds no commit log.
     """
     found: dict[str, LogFile] = {}
@@ -255,8 +258,10 @@ def _files_at(files: Files, path: str) -> Iterator[LogFile]:
     folder = posixpath.join(path, "commitlog")
     if not files.is_folder(folder):
         folder = path
-    names = [name for name in files.names(folder) if is_row_name(name)]
-    if not names and folder == path and posixpath.basename(path) != "commitlog":
+    found = files.names(folder)
+    names = [name for name in found if is_row_name(name)]
+    is_log = folder != path or posixpath.basename(path) == "commitlog"
+    if not names and not is_log and not STORE_FILES & set(found):
         raise FileNotFoundError(f"no commit log in {path}: neither a folder `commitlog` nor files named by 20 digits")
     for name in names:
         file = posixpath.join(folder, name)

@@ -62,6 +62,21 @@ def test_each_record_once_across_files_and_readers(jvm_spark: Any, live: LiveLog
     assert sink.progress()[-1] == {"physicalOffset": live.end}
 
 
+@pytest.mark.parametrize("reader", ["jvm", "python"])
+def test_a_stream_may_begin_before_the_first_message(jvm_spark: Any, tmp_path: Path, reader: str) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "checkpoint").touch()  # a new broker has no folder commitlog until something is sent
+    sink = Sink(jvm_spark, tmp_path, store)
+    sink.run(reader)
+    live = LiveLog(store)
+    live.append(3)
+    sink.run(reader)
+    assert sink.offsets() == live.builder.physical_offsets
+    frame = jvm_spark.read.format("rocketmq").option("reader", reader)
+    assert frame.load(str(store)).count() == 3
+
+
 def test_several_stores_have_an_offset_each(jvm_spark: Any, tmp_path: Path) -> None:
     logs = [LiveLog(tmp_path / name) for name in "ab"]
     sink = Sink(jvm_spark, tmp_path, tmp_path / "[ab]")

@@ -7,10 +7,14 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /** Finds the files that make up the logs named by a query. */
 public final class LogFiles {
     private static final int NAME_DIGITS = 20;
+
+    /** Files of a store whose broker has not stored a message yet: it has no folder commitlog, and its log is empty. */
+    private static final Set<String> STORE_FILES = Set.of("abort", "checkpoint", "lock");
 
     private LogFiles() {}
 
@@ -61,7 +65,8 @@ public final class LogFiles {
             folder = path;
         }
         List<LogFile> found = new ArrayList<>();
-        for (String name : files.names(folder)) {
+        List<String> names = files.names(folder);
+        for (String name : names) {
             if (isRowName(name)) {
                 String file = StoreFiles.join(folder, name);
                 try {
@@ -71,7 +76,8 @@ public final class LogFiles {
                 }
             }
         }
-        if (found.isEmpty() && folder.equals(path) && !StoreFiles.name(path).equals("commitlog")) {
+        boolean isLog = !folder.equals(path) || StoreFiles.name(path).equals("commitlog");
+        if (found.isEmpty() && !isLog && names.stream().noneMatch(STORE_FILES::contains)) {
             throw new FileNotFoundException(
                     "no commit log in " + path + ": neither a folder `commitlog` nor files named by 20 digits");
         }
