@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -188,8 +188,10 @@ class Broker:
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
         if with_fast_port:
-            self.fast_port = await self._server.listen(config.bind_address, port - 2, VIP_PORT_REFUSED)
-        else:
+            # Reserving does not keep out a process that binds this very number and listens before this broker does.
+            with suppress(OSError):
+                self.fast_port = await self._server.listen(config.bind_address, port - 2, VIP_PORT_REFUSED)
+        if self.fast_port is None:
             log.warning("port %d (listenPort - 2) is not available: the VIP channel is off", port - 2)
 
     async def _listen_for_slaves(self, services: Services) -> None:

@@ -170,12 +170,17 @@ def _say_ready(monitored: Monitored[Both], where: str) -> None:
     if both.broker is None:
         raise StartError("the broker is not running")
     address = both.namesrv_address
-    print(f"The Name Server boot success. address={address}")
-    print(f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}")
     if both.broker.config.bind_address == "0.0.0.0":
         _say_open(both)
-    print(monitored.ready_line, end="")
-    print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
+    # One write, so that a program which waits for "boot success" finds all of it, also where output is not buffered.
+    print(
+        f"The Name Server boot success. address={address}\n"
+        f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}\n"
+        f"{monitored.ready_line}"
+        f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest\n",
+        end="",
+        flush=True,
+    )
 
 
 def _say_open(both: Both) -> None:

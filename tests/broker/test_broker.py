@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.startup.ports import reserve_ports
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
@@ -115,6 +116,25 @@ async def test_occupied_vip_port_only_disables_the_vip_channel(caplog: pytest.Lo
             pytest.skip(f"port {port} happens to be taken")
         main.close()
         async with connected() as client, running_broker(listen_port=port) as broker:
+            assert broker.fast_port is None
+            assert (await create_topic(client, broker, "T")).code == ResponseCode.SUCCESS
+    assert "the VIP channel is off" in caplog.text
+
+
+async def test_vip_port_that_is_taken_while_the_broker_starts_only_disables_the_vip_channel(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as intruder:
+
+        def reserved_and_taken(host: str, port: int) -> list[socket.socket]:
+            reserved = reserve_ports(host, port)
+            intruder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            intruder.bind(reserved[1].getsockname())
+            intruder.listen()
+            return reserved
+
+        monkeypatch.setattr("pocketmq.broker.broker.reserve_ports", reserved_and_taken)
+        async with connected() as client, running_broker() as broker:
             assert broker.fast_port is None
             assert (await create_topic(client, broker, "T")).code == ResponseCode.SUCCESS
     assert "the VIP channel is off" in caplog.text

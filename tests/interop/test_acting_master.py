@@ -22,10 +22,11 @@ from tests.interop.wire import Connection
 TOPIC, QUEUES, COUNT = "T", 2, 30
 GET_ROUTEINFO_BY_TOPIC = 105
 NAMESRV_CONFIG: dict[str, object] = {"supportActingMaster": "true", "scanNotActiveBrokerInterval": 1000}
+# brokerNotActiveTimeoutMillis stays at 10 s: a killed broker's connection closes, and a slave that a busy machine delays
+# must not be taken for dead, since a master starts without the progress of a slave that no name server knows.
 # totalReplicas: with 1, Apache's master does not ask its slave for progress before it registers.
 ACTING: dict[str, object] = {
-    **CONFIG, "enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "brokerNotActiveTimeoutMillis": 3000,
-    "brokerIP2": "127.0.0.1",
+    **CONFIG, "enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "brokerIP2": "127.0.0.1",
 }  # fmt: skip
 
 Start = Callable[..., tuple[Cluster, Cluster, Cluster]]
@@ -83,6 +84,12 @@ def bodies(*clusters: Cluster) -> list[str]:
     return sorted(found)
 
 
+def said(cluster: Cluster) -> str:
+    """Return the broker's warnings and what it says of slaves."""
+    lines = (cluster.folder / "broker.log").read_text(errors="replace").splitlines()
+    return "\n".join(line for line in lines if "slave" in line or "WARN" in line)
+
+
 @pytest.mark.parametrize(
     ("flavours", "config"),
     [
@@ -122,4 +129,4 @@ def test_slave_acts_as_master_and_hands_back(
     )
     Connection(master.broker_address).send(TOPIC, 0, b"last", {"DELAY": "1"})
     wait_until("the master delivers", lambda: "last" in bodies(master))
-    assert bodies(master, other) == sorted([*expected, "last"]), "the master repeats nothing"
+    assert bodies(master, other) == sorted([*expected, "last"]), f"the master repeats a message: {said(master)}"
