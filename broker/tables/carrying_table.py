@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pocketmq.store.disk.row_texts import RowTexts
+
 log = logging.getLogger("broker")
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -38,7 +40,7 @@ class CarryingTable(dict[str, S]):
         self._before_taken: dict[str, Kept | None] = {}
         self._is_taken = False
         # Encoded rows for the wire, and the names of the outdated ones; None: all are outdated.
-        self._encoded: dict[str, bytes] = {}
+        self._encoded = RowTexts()
         self._stale: set[str] | None = None
 
     def decode(self, rows: dict[str, Any]) -> None:
@@ -163,10 +165,9 @@ class CarryingTable(dict[str, S]):
         for name in self._stale:
             row = self.get(name)
             if row is None:
-                encoded.pop(name, None)
+                encoded.forget(name)
             else:
-                encoded[name] = (
-                    msgspec.json.encode(name) + b":" + msgspec.json.encode(self.plain((row, None)), order="sorted")
-                )
+                value = msgspec.json.encode(self.plain((row, None)), order="sorted")
+                encoded.put(name, msgspec.json.encode(name) + b":" + value)
         self._stale.clear()
-        return msgspec.Raw(b"{" + b",".join(encoded.values()) + b"}")
+        return msgspec.Raw(b"{%s}" % encoded.joined(b","))

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from pocketmq.store.disk.disk import Disk, StoreError
+from pocketmq.store.disk.row_texts import RowTexts
 from pocketmq.store.format.config_document import (
     SEAL_KEY,
     Document,
@@ -182,22 +183,21 @@ class RowsWriter:
         self._file = file
         self._table = table
         self._plain = plain
-        self._rows: dict[str, bytes] = {}
+        self._rows = RowTexts()
 
     def write(self, document: Mapping[str, Any], changes: Iterable[tuple[str, Any]]) -> bool:
         """Apply `changes` to the rows (None deletes one) and write `document` with them. Result and errors as `persist`."""
         for name, row in changes:
             if row is None:
-                self._rows.pop(name, None)
+                self._rows.forget(name)
             else:
-                self._rows[name] = _row_text(name, self._plain(row))
+                self._rows.put(name, _row_text(name, self._plain(row)))
         file, table = self._file, self._table
         file.found.pop(table, None)
         complete = carry(file.found, document)
         members = [_member_text(name, value) for name, value in complete.items() if name != table]
         if self._rows:
-            rows = b",\n".join(self._rows.values())
-            members.append(b'  "%s": {\n%s\n  }' % (table.encode(), rows))
+            members.append(b'  "%s": {\n%s\n  }' % (table.encode(), self._rows.joined(b",\n")))
         else:
             members.append(b'  "%s": {}' % table.encode())
         return file._replace(b"{\n" + b",\n".join(members) + b"\n}")
