@@ -39,7 +39,14 @@ JAVA_OPTIONS = (
     "--add-opens=java.base/java.util=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
 )
+AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200}
+"""Settings of Apache's 5.x brokers, which otherwise loop without a pause for their first ten seconds."""
+WITHOUT_TLS = {"tls.server.mode": "disabled"}
+"""Setting of an Apache server that no client asks for TLS: otherwise it makes a key and a certificate at each start, which
+takes several times as long as all the rest."""
 
 
 class ServerProcess:
@@ -128,6 +135,7 @@ class Apache:
 
     def __init__(self, version: str = "4.9.4") -> None:
         self.version = version
+        self.is_4 = version.startswith("4.")
 
     def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]:
         port = _free_port(beside=())
@@ -142,7 +150,7 @@ class Apache:
         for attempt in range(PORT_ATTEMPTS):
             if port is None or not all(_is_free(port + distance) for distance in (0, *APACHE_BESIDE)):
                 port = _free_port(APACHE_BESIDE)  # a new port: clients learn it from the route
-            items = {**config, "listenPort": port, "namesrvAddr": namesrv_address}
+            items = {**({} if self.is_4 else AT_5), **config, "listenPort": port, "namesrvAddr": namesrv_address}
             path = _write_config(folder / "broker.conf", items)
             process = self._start(folder, "broker", "org.apache.rocketmq.broker.BrokerStartup", path, config)
             try:
@@ -156,9 +164,10 @@ class Apache:
 
     def _start(self, folder: Path, name: str, main_class: str, config: Path, items: dict[str, object]) -> ServerProcess:
         write_logback(folder, name, self.version)
-        is_4 = self.version.startswith("4.")
-        class_path = f"{folder / 'conf'}:{jars(self.version if is_4 else f'{self.version}-{name}')}/*"
+        class_path = f"{folder / 'conf'}:{jars(self.version if self.is_4 else f'{self.version}-{name}')}/*"
         heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
+        if not any(key.startswith("tls.") for key in items):
+            items = {**items, **WITHOUT_TLS}
         command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}",
                    f"-Drmq.logback.configurationFile={folder}/conf/logback_{name}.xml",
                    *(f"-D{key}={value}" for key, value in items.items() if key.startswith(("tls.", "rocketmq."))),

@@ -320,6 +320,7 @@ def runs(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
     """All runs in parallel, because they mostly wait. The fixture `apache` skips if there is no Java."""
     jars("5.5.0-broker")
     boot_s: Future[float] = Future()
+    tmp_path_factory.getbasetemp()  # made here: each thread that finds none would make one
     with ThreadPoolExecutor(len(CASES)) as threads:
         yield {
             (first, ending): threads.submit(_exchange, tmp_path_factory, first, ending, boot_s) for first, ending in CASES
