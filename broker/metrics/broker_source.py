@@ -19,7 +19,7 @@ from pocketmq.broker.metrics.pending import BOUNDS_S, HOURS, Pending, counting
 from pocketmq.broker.metrics.readiness import problems
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.services import Services
-from pocketmq.broker.stats.stats import Counter
+from pocketmq.broker.stats.counter import Counter
 from pocketmq.metrics.family import OTHER, Declared, Family, Node, Row
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.message import SCHEDULE_TOPIC

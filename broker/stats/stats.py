@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
-import msgspec
-
+from pocketmq.broker.stats.counter import Counter
+from pocketmq.broker.stats.samples import Samples
 from pocketmq.broker.stats.stats_item import StatsItem
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
@@ -27,19 +27,6 @@ COUNTERS_MAX: Final = 100_000
 further ones count in the totals only."""
 
 
-class Counter(msgspec.Struct, gc=False):
-    """Number of messages, bytes and calls since the start."""
-
-    nums: int = 0
-    size: int = 0
-    times: int = 0
-    took_s: float = 0.0
-    """Time that the calls took in total; only of pulls."""
-    disk_nums: int = 0
-    disk_size: int = 0
-    """Those of the messages that count as read from the disk."""
-
-
 class BrokerStats:
     """Counters and their samples."""
 
@@ -50,7 +37,6 @@ class BrokerStats:
         self._puts: dict[tuple[str, int], Counter] = {}
         self._gets: dict[tuple[str, str, int], Counter] = {}
         self._send_backs: dict[tuple[str, str], Counter] = {}
-        self._items: dict[tuple[str, str], StatsItem] = {}
         self.put_total = Counter()
         self.get_total = Counter()
         """Totals over all queues and groups, also those that are deleted or not counted separately."""
@@ -65,6 +51,9 @@ class BrokerStats:
         self.others: dict[tuple[str, str], Callable[[], int]] = {}
         self._tps: deque[tuple[float, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
         self._days = DayTotals()
+        self._samples = Samples(
+            cluster_name, self._puts, self._gets, self._send_backs, self.others, self.put_total, self.get_total
+        )
         self.sample_tps()
 
     # --- the hot path -----------------------------------------------------------------------------------------------
@@ -96,8 +85,8 @@ class BrokerStats:
         if counter is None and len(self._gets) < COUNTERS_MAX:
             counter = self._gets[group, topic, queue_id] = Counter()
         if counter is not None:
-            _count_get(counter, nums, size, took_s, from_disk)
-        _count_get(self.get_total, nums, size, took_s, from_disk)
+            counter.count_get(nums, size, took_s, from_disk)
+        self.get_total.count_get(nums, size, took_s, from_disk)
         if took_s > self.get_max_s:
             self.get_max_s = took_s
 
@@ -138,51 +127,7 @@ class BrokerStats:
         """Take all samples in small steps, as there may be many queues and groups. Must run every 10 s."""
         now_ms = self.clock.message_time_ms()
         self._days.roll(now_ms, self.put_total.nums, self.get_total.nums)
-        sums: dict[tuple[str, str], list[int]] = {}
-        items = self._items
-        yield from self._summing(sums)
-        for (name, key), (value, times) in sums.items():
-            if items is not self._items:
-                return  # a topic was deleted since: going on would restore its items
-            item = items.get((name, key))
-            if item is None:
-                item = items[name, key] = StatsItem(now_ms)
-            item.add(now_ms, value, times)
-            yield
-
-    def _summing(self, sums: dict[tuple[str, str], list[int]]) -> Iterator[None]:
-
-        def add(name: str, key: str, value: int, times: int) -> None:
-            row = sums.setdefault((name, key), [0, 0])
-            row[0] += value
-            row[1] += times
-
-        for (topic, queue_id), counter in tuple(self._puts.items()):
-            add("TOPIC_PUT_NUMS", topic, counter.nums, counter.times)
-            add("TOPIC_PUT_SIZE", topic, counter.size, counter.times)
-            add("QUEUE_PUT_NUMS", f"{topic}@{queue_id}", counter.nums, counter.times)
-            add("QUEUE_PUT_SIZE", f"{topic}@{queue_id}", counter.size, counter.times)
-            add("BROKER_PUT_NUMS", self.cluster_name, counter.nums, counter.times)
-            yield
-        for (group, topic, queue_id), counter in tuple(self._gets.items()):
-            add("GROUP_GET_NUMS", f"{topic}@{group}", counter.nums, counter.times)
-            add("GROUP_GET_SIZE", f"{topic}@{group}", counter.size, counter.times)
-            add("QUEUE_GET_NUMS", f"{topic}@{queue_id}@{group}", counter.nums, counter.times)
-            add("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}", counter.size, counter.times)
-            add("GROUP_GET_LATENCY", f"{queue_id}@{topic}@{group}", round(counter.took_s * 1000), counter.times)
-            add("BROKER_GET_NUMS", self.cluster_name, counter.nums, counter.times)
-            if counter.disk_nums:
-                add("GROUP_GET_FROM_DISK_NUMS", f"{topic}@{group}", counter.disk_nums, counter.times)
-                add("GROUP_GET_FROM_DISK_SIZE", f"{topic}@{group}", counter.disk_size, counter.times)
-                add("BROKER_GET_FROM_DISK_NUMS", self.cluster_name, counter.disk_nums, counter.times)
-                add("BROKER_GET_FROM_DISK_SIZE", self.cluster_name, counter.disk_size, counter.times)
-            yield
-        for (group, topic), counter in tuple(self._send_backs.items()):
-            add("SNDBCK_PUT_NUMS", f"{topic}@{group}", counter.nums, counter.times)
-            yield
-        for (name, key), total in tuple(self.others.items()):
-            add(name, key, total(), total())
-            yield
+        yield from self._samples.sampling(now_ms)
 
     def sample_tps(self) -> None:
         """Take a sample for the rates per second. Must run every second."""
@@ -193,11 +138,11 @@ class BrokerStats:
 
     def item(self, name: str, key: str) -> StatsItem | None:
         """Return a statistic, or None before its first sample. Must be cheap: tools ask for many that do not exist."""
-        return self._items.get((name, key))
+        return self._samples.item(name, key)
 
     def group_get_tps(self, group: str, topic: str) -> float:
         """Return the messages per second that `group` pulled from `topic` in the last minute."""
-        item = self._items.get(("GROUP_GET_NUMS", f"{topic}@{group}"))
+        item = self._samples.group_get(topic, group)
         return 0.0 if item is None else item.minute_tps()
 
     def day_totals(self) -> dict[str, int]:
@@ -230,19 +175,13 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a deleted topic (autoDeleteUnusedStats)."""
-        self._puts = {key: counter for key, counter in self._puts.items() if key[0] != topic}
-        self._gets = {key: counter for key, counter in self._gets.items() if key[1] != topic}
-        self._items = {key: item for key, item in self._items.items() if topic not in key[1].split("@")}
-
-
-def _count_get(counter: Counter, nums: int, size: int, took_s: float, from_disk: bool) -> None:
-    counter.nums += nums
-    counter.size += size
-    counter.times += 1
-    counter.took_s += took_s
-    if from_disk:
-        counter.disk_nums += nums
-        counter.disk_size += size
+        for puts in [key for key in self._puts if key[0] == topic]:
+            del self._puts[puts]
+        for gets in [key for key in self._gets if key[1] == topic]:
+            del self._gets[gets]
+        for send_backs in [key for key in self._send_backs if key[1] == topic]:
+            del self._send_backs[send_backs]
+        self._samples.forget_topic(topic)
 
 
 class DayTotals:

@@ -1,72 +1,144 @@
-"""StatsItem: the samples of one statistic, as in Java's: a minute in steps of 10 s, an hour of 10 min, a day of 1 h."""
+"""Samples of the statistics, as in Java's StatsItem: a minute in steps of 10 s, an hour of 10 min, a day of 1 h.
+
+A broker has histories for each topic, for each queue and for each group that pulls it. All are sampled at the same times,
+so the times are kept once, and a history has entries only where its values changed.
+"""
 
 from array import array
-from typing import Final
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 # (name on the wire, step in ms, samples kept)
 ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
-_WIDTH: Final = 3
-"""Numbers of a sample: time in ms, value, number of calls."""
-_FIRST_ENDS: Final = tuple(_WIDTH * number for number in range(2, len(ROWS) + 2))
+_EARLY_MS: Final = 500
+"""A sample may be taken that much before its step is over."""
+_ENTRIES_MAX: Final = 48
+"""Number of entries of a history from which those not needed any more are dropped; at most 40 are needed."""
+
+
+class SampleTime(NamedTuple):
+    number: int
+    """Number of the sample since the start."""
+    time_ms: int
+
+
+class SampleTimes:
+    """The times of the samples that the figures of all statistics need."""
+
+    def __init__(self) -> None:
+        self.latest = SampleTime(0, 0)
+        self.rows: tuple[deque[SampleTime], ...] = tuple(deque(maxlen=count) for _, _, count in ROWS)
+
+    def add(self, sample: SampleTime) -> None:
+        """Add a sample that all histories have. It goes to each row whose step is over."""
+        self.latest = sample
+        for (_, step_ms, _), row in zip(ROWS, self.rows, strict=True):
+            if not row or not row[-1].time_ms <= sample.time_ms < row[-1].time_ms + step_ms - _EARLY_MS:
+                row.append(sample)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the samples in the rows, in ascending order."""
+        return sorted({sample.number for row in self.rows for sample in row})
+
+
+class History:
+    """The values of some totals that are counted together, at the samples since they exist.
+
+    Before its first sample all values are 0. One array holds everything: lists of numbers take several times as much memory.
+    """
+
+    __slots__ = ("_width", "_words")
+
+    def __init__(self, created: SampleTime, columns: int) -> None:
+        """`created`: the first sample for which there will be values."""
+        self._width = 1 + columns
+        # The creation, then entries: the number of a sample and the values from there on.
+        self._words = array("q", created)
+
+    @property
+    def created(self) -> SampleTime:
+        """The first sample."""
+        return SampleTime(self._words[0], self._words[1])
+
+    def add(self, number: int, values: tuple[int, ...], times: SampleTimes) -> None:
+        """Add the values at the sample of that number, which must be greater than those before."""
+        words, width = self._words, self._width
+        if len(words) > 2 and tuple(words[1 - width :]) == values:
+            return
+        if len(words) >= 2 + _ENTRIES_MAX * width:
+            self._drop_unneeded(times)
+        self._words.extend((number, *values))
+
+    def _drop_unneeded(self, times: SampleTimes) -> None:
+        """Keep the entries that were in force at a sample of the rows, and the last one."""
+        entries = list(self._entries())
+        needed, numbers = [], times.numbers()
+        for entry, following in zip(entries, entries[1:], strict=False):
+            if any(entry[0] <= number < following[0] for number in numbers):
+                needed.append(entry)
+        needed.append(entries[-1])
+        self._words = array("q", (*self._words[:2], *(word for entry in needed for word in entry)))
+
+    def _entries(self) -> Iterator[tuple[int, ...]]:
+        for begin in range(2, len(self._words), self._width):
+            yield tuple(self._words[begin : begin + self._width])
+
+    def latest(self, column: int) -> int:
+        """Return the newest value of a column."""
+        return self._words[column - self._width + 1]
+
+    def at(self, number: int, column: int) -> int:
+        """Return the value of a column at a sample."""
+        words, width = self._words, self._width
+        for begin in range(len(words) - width, 1, -width):
+            if words[begin] <= number:
+                return words[begin + 1 + column]
+        return 0
 
 
 class StatsItem:
-    """The samples of one statistic: the latest one and the rows, in one array.
+    """One statistic: the figures of a column of a history."""
 
-    A broker has several items per topic and queue, and lists of numbers would take several times as much memory.
-    """
+    __slots__ = ("_calls_column", "_column", "_history", "_times")
 
-    __slots__ = ("_ends", "_samples")
-
-    def __init__(self, now_ms: int) -> None:
-        # Each row begins with a zero sample dated one step back, so that a new item has figures at once.
-        first = ((now_ms - step_ms, 0, 0) for _, step_ms, _ in ROWS)
-        self._samples = array("q", [now_ms, 0, 0, *(number for sample in first for number in sample)])
-        self._ends = _FIRST_ENDS
-        """Where each row ends in `_samples`. The first row begins behind the latest sample."""
+    def __init__(self, times: SampleTimes, history: History, column: int, calls_column: int) -> None:
+        """`calls_column`: the column with the number of calls that counted the value."""
+        self._times = times
+        self._history = history
+        self._column = column
+        self._calls_column = calls_column
 
     @property
     def value(self) -> int:
         """The value of the latest sample."""
-        return self._samples[1]
-
-    def add(self, now_ms: int, value: int, times: int) -> None:
-        """Add a sample, as the latest one and to each row whose step is over."""
-        samples = self._samples
-        samples[:_WIDTH] = latest = array("q", (now_ms, value, times))
-        ends = []
-        begin, moved = _WIDTH, 0
-        for (_, step_ms, count), end in zip(ROWS, self._ends, strict=True):
-            end += moved
-            last_ms = samples[end - _WIDTH]
-            if now_ms - last_ms >= step_ms - 500 or now_ms < last_ms:
-                samples[end:end] = latest
-                end += _WIDTH
-                moved += _WIDTH
-                if end - begin > count * _WIDTH:
-                    del samples[begin : begin + _WIDTH]
-                    end -= _WIDTH
-                    moved -= _WIDTH
-            ends.append(end)
-            begin = end
-        if moved:
-            self._ends = tuple(ends)
+        return self._history.latest(self._column)
 
     def snapshot(self) -> dict[str, dict[str, float]]:
         """Return the body of VIEW_BROKER_STATS_DATA."""
-        begins = (_WIDTH, *self._ends)
-        return {name: self._figures(begin) for (name, _, _), begin in zip(ROWS, begins, strict=False)}
+        return {name: self._figures(row) for row, (name, _, _) in enumerate(ROWS)}
 
     def minute_tps(self) -> float:
         """Return the rate per second over the last minute."""
-        return self._figures(_WIDTH)["tps"]
+        return self._figures(0)["tps"]
 
-    def _figures(self, begin: int) -> dict[str, float]:
-        """Return the difference between the latest sample and the first one of the row that begins there."""
-        samples = self._samples
-        span_ms, value, times = (samples[column] - samples[begin + column] for column in range(_WIDTH))
+    def _figures(self, row: int) -> dict[str, float]:
+        """Return the difference between the latest sample and the first one of the row.
+
+        A row that is not full since the history exists begins with zeros, dated one step before its first sample.
+        """
+        _, step_ms, count = ROWS[row]
+        samples, created, history = self._times.rows[row], self._history.created, self._history
+        value, calls = history.latest(self._column), history.latest(self._calls_column)
+        first_ms = created.time_ms - step_ms
+        if len(samples) == count and samples[0].number >= created.number:
+            first = samples[0]
+            first_ms = first.time_ms
+            value -= history.at(first.number, self._column)
+            calls -= history.at(first.number, self._calls_column)
+        span_ms = self._times.latest.time_ms - first_ms
         return {
             "sum": value,
             "tps": value * 1000.0 / span_ms if span_ms > 0 else 0.0,
-            "avgpt": value / times if times > 0 else 0.0,
+            "avgpt": value / calls if calls > 0 else 0.0,
         }

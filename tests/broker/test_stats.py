@@ -127,7 +127,7 @@ def test_sampling_in_steps_allows_messages_in_between() -> None:
         if count == 100:
             put(s, "T", 7, 1, 10)
             s.get("late", "T", 0, 1, 10, 0.0)
-    assert count > 1_000
+    assert count > 900, "many small steps"
     assert all(s.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(500))
     s.sample()
     item = s.item("GROUP_GET_NUMS", "T@late")
