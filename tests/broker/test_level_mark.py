@@ -54,8 +54,8 @@ class Life:
     def __init__(self, disk: Disk, clock: VirtualClock) -> None:
         self.disk, self.loop = disk, HandLoop()
         store = {
-            "mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 16, "max_index_num": 50,
-            "message_index_enable": False, "message_delay_level": LEVELS,
+            "mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000,
+            "message_index_enable": False, "message_delay_level": LEVELS, "max_hash_slot_num": 16, "max_index_num": 50,
         }  # fmt: skip
         self.services = built.build(disk, clock, store, loop=self.loop, timer_slots=1000)
         self.store, self.turn, self.service = self.services.store, self.services.turn, self.services.schedule

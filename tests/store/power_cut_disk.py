@@ -22,6 +22,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,15 @@ class Fault:
                 raise OSError(self.error.errno, self.error.strerror, path)
 
 
+def _in_pages(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Return a row for each page, the last one padded with zeros."""
+    if len(data) % PAGE_SIZE:
+        padded = np.zeros(-(-len(data) // PAGE_SIZE) * PAGE_SIZE, np.uint8)
+        padded[: len(data)] = data
+        data = padded
+    return data.view(np.uint64).reshape(-1, PAGE_SIZE // 8)
+
+
 class SimulatedFile:
     """`clean` is what the kernel believes to be on the platter: another image than `synced` only after a failed sync."""
 
@@ -75,23 +85,26 @@ class SimulatedFile:
 
     def used_pages(self) -> npt.NDArray[np.bool_]:
         """Which pages hold anything but zeros."""
-        count = -(-len(self.seen) // PAGE_SIZE)
-        padded = np.zeros((count, PAGE_SIZE), np.uint8)
-        padded.reshape(-1)[: len(self.seen)] = self.seen
-        used: npt.NDArray[np.bool_] = padded.any(axis=1)
+        used: npt.NDArray[np.bool_] = _in_pages(self.seen).any(axis=1)
         return used
 
-    def pages(self) -> list[slice]:
-        return [slice(at, at + PAGE_SIZE) for at in range(0, len(self.seen), PAGE_SIZE)]
+    def pages(self, start: int = 0, end: int | None = None) -> list[slice]:
+        """The pages that overlap [start, end)."""
+        end = len(self.seen) if end is None else min(end, len(self.seen))
+        return [slice(at, at + PAGE_SIZE) for at in range(start // PAGE_SIZE * PAGE_SIZE, end, PAGE_SIZE)]
 
-    def dirty_pages(self) -> list[slice]:
-        """What the kernel would still write."""
-        return [page for page in self.pages() if not np.array_equal(self.seen[page], self.clean[page])]
+    def dirty_pages(self, start: int = 0, end: int | None = None) -> list[slice]:
+        """What the kernel would still write of the pages that overlap [start, end)."""
+        pages = self.pages(start, end)
+        if not pages:
+            return []
+        part = slice(pages[0].start, pages[-1].stop)
+        differs = (_in_pages(self.seen[part]) != _in_pages(self.clean[part])).any(axis=1)
+        return [pages[number] for number in np.flatnonzero(differs)]
 
     def sync(self, start: int, end: int, *, all_pages: bool = False) -> None:
-        for page in self.pages() if all_pages else self.dirty_pages():
-            if page.start < end and start < page.stop:
-                self.synced[page] = self.clean[page] = self.seen[page]
+        for page in self.pages(start, end) if all_pages else self.dirty_pages(start, end):
+            self.synced[page] = self.clean[page] = self.seen[page]
         self.size_durable = True
         self.reserved_durably |= self.reserved
 
@@ -106,9 +119,8 @@ class SimulatedFile:
 
     def dirty_again(self, start: int, end: int) -> None:
         """The pages were written to: the kernel does not take them for clean any more."""
-        for page in self.pages():
-            if page.start < end and start < page.stop:
-                self.clean[page] = self.synced[page]
+        for page in self.pages(start, end):
+            self.clean[page] = self.synced[page]
 
     def write_back(self, rng: random.Random) -> None:
         """What the kernel does when it likes: some of the dirty pages reach the platter."""
@@ -187,6 +199,7 @@ class _Lock(DiskLock):
         self._disk.locked.discard(self._path)
 
 
+@cache
 def _parent(path: str) -> str:
     return path.rpartition("/")[0]
 
