@@ -33,6 +33,8 @@ from pocketmq.remoting.headers.consumer import (
     TopicAndGroupRequestHeader,
 )
 
+LAST_YEAR_MS = 253_370_764_800_000  # 9999-01-01 UTC
+
 # --- configs --------------------------------------------------------------------------------------------------------
 
 
@@ -279,9 +281,12 @@ def query_consume_time_span(services: Services, request: Request[TopicAndGroupRe
 
 
 def _time_text(time_ms: int) -> str:
-    """Format a time as Java's UtilAll.timeMillisToHumanString2, with its separators: `2026-11-21#03:00:38:598`."""
-    moment = datetime.fromtimestamp(max(time_ms, 0) / 1000)
-    return f"{moment:%Y-%m-%d#%H:%M:%S}:{max(time_ms, 0) % 1000:03d}"
+    """Format a time as Java's UtilAll.timeMillisToHumanString2, with its separators: `2026-11-21#03:00:38:598`.
+
+    A time beyond Python's last year, which no sound record has, is shown as that year's first day.
+    """
+    shown_ms = min(max(time_ms, 0), LAST_YEAR_MS)
+    return f"{datetime.fromtimestamp(shown_ms / 1000):%Y-%m-%d#%H:%M:%S}:{shown_ms % 1000:03d}"
 
 
 ROUTES = routes(
