@@ -1,5 +1,6 @@
 """Hypothesis strategies for headers of declared classes and for commands."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ def _value(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
     return st.none() | values if is_optional(field) else values
 
 
+@cache
 def headers(declared: type[CommandHeader]) -> st.SearchStrategy[CommandHeader]:
     fields = msgspec.structs.fields(declared)
     return st.builds(declared, **{field.name: _value(field) for field in fields})
