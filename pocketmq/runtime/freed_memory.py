@@ -4,12 +4,19 @@ The C library keeps free pages that lie between blocks still in use, so that a p
 regularly compares the size of the process with the smallest size seen. While it is larger, a background thread calls
 `malloc_trim`, which gives whole free pages back; each unsuccessful call doubles the time to the next.
 
+Before that, a full collection of garbage empties the interpreter's lists of free tuples and dicts. These lie scattered over
+the arenas (1 MiB) of the interpreter's own allocator, and an arena with one of them is not given back. In a server that has
+become idle no such collection happens by itself. It stops the event loop, so it is left out where there is much to look
+through.
+
 Large blocks get pages of their own, which go back when they are freed. By default the C library does so only until the first
 of them is freed; later ones lie among the small blocks.
 """
 
 import asyncio
+import gc
 import resource
+import sys
 import threading
 from pathlib import Path
 from typing import Final
@@ -22,6 +29,8 @@ FOUND_BYTES: Final = 1 << 20
 """A trim that gives back less counts as unsuccessful."""
 REST_MAX: Final = 6
 """Maximum number of checks between two trims: half a minute."""
+COLLECTED_BLOCKS_MAX: Final = 200_000
+"""Number of blocks of memory allocated since the start beyond which no garbage is collected."""
 LARGE_BYTES: Final = 512 << 10
 """Size of blocks from which they get pages of their own."""
 _M_MMAP_THRESHOLD: Final = -3
@@ -61,6 +70,7 @@ class FreedMemory:
         self._loop = loop
         self._look_s = look_s
         self._smallest = self._last = private_bytes()
+        self._first_blocks = sys.getallocatedblocks()
         self._rest = self._looks_left = 1
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -88,6 +98,8 @@ class FreedMemory:
             self._rest = self._looks_left = 1
         self._looks_left -= 1
         if self._looks_left <= 0 and size >= self._smallest + GROWN_BYTES and not self._is_trimming:
+            if sys.getallocatedblocks() - self._first_blocks <= COLLECTED_BLOCKS_MAX:
+                gc.collect()  # not in the thread: objects of the event loop may be among the garbage
             self._thread = threading.Thread(target=self._trim, args=(size,), name="freed-memory", daemon=True)
             self._thread.start()
 

@@ -86,3 +86,47 @@ async def test_large_blocks_of_a_thread_are_given_back_at_once():
     )
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) < 4 << 20, run.stdout
+
+
+SCATTERED_PROGRAM = """
+import asyncio, random, sys, time
+from pocketmq.runtime import freed_memory, lifecycle
+
+freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)
+
+class Service:
+    async def start(self): pass
+    async def stop(self): pass
+
+async def work():
+    while "ctypes" not in sys.modules:  # of the first look
+        await asyncio.sleep(0.05)
+    low = freed_memory.private_bytes()
+    blocks = [bytes(400) if number % 20 else (number,) * (1 + number // 20 % 10) for number in range(150_000)]
+    random.Random(1).shuffle(blocks)
+    print(freed_memory.private_bytes() - low)
+    blocks.clear()
+    end = time.monotonic() + 20
+    while time.monotonic() < end and freed_memory.private_bytes() > low + (10 << 20):
+        await asyncio.sleep(0.05)
+    print(freed_memory.private_bytes() - low, flush=True)
+    import os, signal
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def ready(service):
+    global task
+    task = asyncio.get_running_loop().create_task(work())
+
+sys.exit(lifecycle.run(Service(), "program", ready))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or private_bytes() is None, reason="glibc's malloc_trim")
+async def test_the_interpreters_lists_of_free_tuples_do_not_keep_its_arenas():
+    run = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", SCATTERED_PROGRAM], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    peak, left = map(int, run.stdout.split())
+    assert peak >= 50 << 20
+    assert left <= 10 << 20, run.stdout
