@@ -14,25 +14,44 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 """Servers inherit it: they keep ignoring a SIGHUP that was ignored at their start, as under `nohup`."""
 
 LONGEST_FILES = (
-    "test_spark_stream_kill.py",
-    "test_client_failover.py",
-    "test_acting_master.py",
     "test_store_exchange.py",
-    "test_spark_cluster.py",
+    "test_acting_master.py",
     "test_client_asks.py",
     "test_replication.py",
+    "test_client_failover.py",
     "test_mqadmin_matrix.py",
-    "test_client_acl.py",
+    "test_fuzz_targets.py",
+    "test_process_cluster.py",
+    "test_set_checker.py",
+    "test_spark_stream_kill.py",
     "test_store_sql92.py",
     "test_pop_exchange.py",
-    "test_transaction_exchange.py",
     "test_store_ext.py",
-    "test_timer_exchange.py",
+    "test_acting_orderly.py",
+    "test_transaction_exchange.py",
+    "test_fuzz.py",
+    "test_jvm_cluster.py",
+    "test_spark_cluster.py",
     "test_simulator.py",
-    "test_spark_notebook.py",
+    "test_client_tls.py",
+    "test_client_acl.py",
+    "test_mistakes.py",
+    "test_kill_minus_9.py",
+    "test_timer_exchange.py",
+    "test_client_timer.py",
     "test_disk_faults.py",
+    "test_cluster_tools.py",
+    "test_client_retry.py",
+    "test_client_pop.py",
+    "test_kill_timers.py",
+    "test_client_sends.py",
+    "test_fair_share.py",
+    "test_client_restart.py",
+    "test_pocketmq_command_line.py",
+    "test_client_push.py",
+    "test_spark_notebook.py",
 )
-"""Test files that take longest, the longest first: begun last, one would leave the other process idle at the end."""
+"""Test files that take longest, the longest first: begun last, one would leave the other processes idle at the end."""
 
 SLOW_FILES = frozenset(
     {

@@ -42,8 +42,9 @@ JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
 )
-AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200}
-"""Settings of Apache's 5.x brokers, which otherwise loop without a pause for their first ten seconds."""
+AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200, "timerFlushIntervalMs": 10_000}
+"""Settings of Apache's 5.x brokers: with the first one's default they loop without a pause for their first ten seconds, with
+the second one's they compare the wheel of timer messages, byte by byte, with its file each second."""
 WITHOUT_TLS = {"tls.server.mode": "disabled"}
 """Setting of an Apache server that no client asks for TLS: otherwise it makes a key and a certificate at each start, which
 takes several times as long as all the rest."""

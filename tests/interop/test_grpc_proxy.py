@@ -9,7 +9,7 @@ import pytest
 from tests.interop import toolchain
 from tests.interop.conftest import need_java
 from tests.interop.drivers import toolchain_missing
-from tests.interop.servers import Cluster, Pocketmq, start_proxy
+from tests.interop.servers import JAVA_OPTIONS, Cluster, Pocketmq, start_proxy
 from tests.interop.wire import Connection
 
 TOPICS = {"GrpcNormal": "NORMAL", "GrpcOrdered": "FIFO", "GrpcDelayed": "DELAY", "GrpcTransactional": "TRANSACTION"}
@@ -52,8 +52,8 @@ def test_every_kind_of_message_by_grpc(cluster: Cluster, tmp_path: Path) -> None
             connection.ask(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group)
         proxy, address = start_proxy(tmp_path / "proxy", cluster.namesrv_address)
         rows_wanted = sum(map(len, WANTED.values()))
-        command = ["java", f"-Duser.home={tmp_path}", "-Xmx256m", "-cp", toolchain.grpc_class_path(), "GrpcClient",
-                   address, str(rows_wanted), str(PATIENCE_S), *TOPICS]  # fmt: skip
+        command = ["java", *JAVA_OPTIONS, f"-Duser.home={tmp_path}", "-Xmx256m", "-cp", toolchain.grpc_class_path(),
+                   "GrpcClient", address, str(rows_wanted), str(PATIENCE_S), *TOPICS]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S, cwd=tmp_path)
     except toolchain.ToolchainMissing as missing:
         toolchain_missing(f"Apache's proxy: {missing}")

@@ -30,6 +30,7 @@ CASES = [(first, ending) for first in ("pocketmq", "apache") for ending in ("sto
 INVISIBLE_MS, LATER_MS = 8_000, 16_000
 CONFIG: dict[str, object] = {
     "timerWheelEnable": "true",
+    "timerFlushIntervalMs": 1000,
     "flushConsumerOffsetInterval": 500,
     "diskMaxUsedSpaceRatio": 95,
 }

@@ -48,6 +48,7 @@ CONFIG: dict[str, object] = {
     "maxHashSlotNum": 500,
     "maxIndexNum": 2_000,
     "mappedFileSizeTimerLog": 1 << 20,
+    "timerFlushIntervalMs": 1000,
     "maxMessageSize": 1 << 16,
     "maxTransferCountOnMessageInMemory": 500,
     "maxTransferCountOnMessageInDisk": 500,

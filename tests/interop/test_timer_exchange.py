@@ -31,6 +31,7 @@ WINDOW_S = 12
 CONFIG: dict[str, object] = {
     "timerRollWindowSlot": WINDOW_S,
     "timerWheelEnable": "true",
+    "timerFlushIntervalMs": 1000,
     "recallMessageEnable": "true",
     "mappedFileSizeTimerLog": 1 << 20,
     "diskMaxUsedSpaceRatio": 95,
