@@ -24,8 +24,8 @@ class NamesrvConfig(MetricsConfig, ConnectionLimits):
     listen_port: int = setting(9876, low=0, high=65535, important=True)
     kv_config_path: str = setting(str(Path.home() / "namesrv" / "kvConfig.json"), important=True)
     max_kv_value_bytes: int = setting(1 << 20, low=1)
-    max_kv_entries: int = setting(10_000, low=1)
-    max_kv_total_bytes: int = setting(2 << 20, low=1)
+    max_kv_entries: int = setting(5_000, low=1)
+    max_kv_total_bytes: int = setting(1 << 20, low=1)
     """Total size of all namespaces, keys and values."""
     config_store_path: str = ""
     order_message_enable: bool = False

@@ -31,8 +31,8 @@ class KVLimits(msgspec.Struct, frozen=True):
     """Limits for new values; existing ones beyond a limit are kept. Sizes in bytes of UTF-8."""
 
     value_bytes_max: int = 1 << 20
-    entries_max: int = 10_000
-    total_bytes_max: int = 2 << 20
+    entries_max: int = 5_000
+    total_bytes_max: int = 1 << 20
 
 
 class KVConfigManager:
