@@ -7,6 +7,7 @@ any more.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.services import Services
-from pocketmq.broker.startup.ports import reserve_ports
+from pocketmq.broker.startup.ports import reserve_ports, share
 from pocketmq.broker.stats.stats import SAMPLE_STEP_S
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.codes import RequestCode
@@ -112,7 +113,7 @@ class Broker:
             port = int(reserved[0].getsockname()[1])
             services = self._build(port)
             services.store.start()
-            await self._listen(services, port, with_fast_port=len(reserved) > 1)
+            await self._listen(services, reserved)
             await self._listen_for_slaves(services)
             await self._take_over(services)
         finally:
@@ -175,8 +176,8 @@ class Broker:
         if self.config.ha_use_tls and self.store_config.is_slave:
             self._master_tls = client_tls(self._tls_config)
 
-    async def _listen(self, services: Services, port: int, with_fast_port: bool) -> None:
-        config = self.config
+    async def _listen(self, services: Services, reserved: list[socket.socket]) -> None:
+        config, port = self.config, int(reserved[0].getsockname()[1])
         idle_s = config.server_channel_max_idle_time_seconds
         table = routes_of_slave(ROUTES) if self.store_config.is_slave else ROUTES
         validator = access_validator(services)
@@ -185,10 +186,11 @@ class Broker:
         kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
         self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls, config, kept)
         services.channels = self._server.channels
+        share(reserved)
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
-        if with_fast_port:
-            # Reserving does not keep out a process that binds this very number and listens before this broker does.
+        if len(reserved) > 1:
+            # A process that binds this very number may listen before this broker does.
             with suppress(OSError):
                 self.fast_port = await self._server.listen(config.bind_address, port - 2, VIP_PORT_REFUSED)
         if self.fast_port is None:

@@ -9,7 +9,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.startup.ports import reserve_ports
+from pocketmq.broker.startup.ports import reserve_ports, share
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
@@ -126,18 +126,32 @@ async def test_vip_port_that_is_taken_while_the_broker_starts_only_disables_the_
 ) -> None:
     with socket.socket() as intruder:
 
-        def reserved_and_taken(host: str, port: int) -> list[socket.socket]:
-            reserved = reserve_ports(host, port)
-            intruder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        def share_and_lose(reserved: list[socket.socket]) -> None:
+            share(reserved)
+            share([intruder])
             intruder.bind(reserved[1].getsockname())
             intruder.listen()
-            return reserved
 
-        monkeypatch.setattr("pocketmq.broker.broker.reserve_ports", reserved_and_taken)
+        monkeypatch.setattr("pocketmq.broker.broker.share", share_and_lose)
         async with connected() as client, running_broker() as broker:
             assert broker.fast_port is None
             assert (await create_topic(client, broker, "T")).code == ResponseCode.SUCCESS
     assert "the VIP channel is off" in caplog.text
+
+
+def test_free_ports_are_reserved_against_other_processes_that_start() -> None:
+    reserved = reserve_ports("127.0.0.1", 0)
+    try:
+        for one in reserved:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                share([other])
+                other.bind(one.getsockname())
+        share(reserved)
+        for one in reserved:
+            socket.create_server(one.getsockname()).close()
+    finally:
+        for one in reserved:
+            one.close()
 
 
 async def test_topics_groups_and_offsets_survive_a_restart(tmp_path: Path) -> None:
