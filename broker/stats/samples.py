@@ -170,5 +170,5 @@ def _sum(sums: dict[K, tuple[int, ...]], key: K, values: tuple[int, ...]) -> Non
 
 
 def _queue_id(text: str) -> int | None:
-    """Return the number of a queue, or None if the text is none."""
+    """Parse a queue id of at most nine digits without leading zeros. Returns None for other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 and text == str(int(text)) else None

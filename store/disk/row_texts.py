@@ -30,7 +30,7 @@ class RowTexts:
             self._shared = {kept: kept for kept in self._rows.values()}
 
     def forget(self, name: str) -> None:
-        """Remove a row; nothing happens if there is none."""
+        """Remove the row, if it exists."""
         self._rows.pop(name, None)
 
     def clear(self) -> None:

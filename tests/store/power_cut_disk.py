@@ -94,7 +94,7 @@ class SimulatedFile:
         return [slice(at, at + PAGE_SIZE) for at in range(start // PAGE_SIZE * PAGE_SIZE, end, PAGE_SIZE)]
 
     def dirty_pages(self, start: int = 0, end: int | None = None) -> list[slice]:
-        """What the kernel would still write of the pages that overlap [start, end)."""
+        """Return the pages overlapping [start, end) that differ from the disk, as far as the kernel knows."""
         pages = self.pages(start, end)
         if not pages:
             return []
