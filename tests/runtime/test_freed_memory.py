@@ -8,6 +8,39 @@ import pytest
 
 from pocketmq.runtime.freed_memory import private_bytes
 
+SERVICE = """
+import os, signal
+
+class Service:
+    async def start(self): pass
+    async def stop(self): pass
+
+async def work_and_stop():
+    kept = await work()  # alive until the end
+    os.kill(os.getpid(), signal.SIGTERM)
+    return kept
+
+def ready(service):
+    global task
+    task = asyncio.get_running_loop().create_task(work_and_stop())
+
+sys.exit(lifecycle.run(Service(), "program", ready))
+"""
+
+needs_glibc = pytest.mark.skipif(
+    sys.platform != "linux" or private_bytes() is None, reason="glibc's mallopt and malloc_trim"
+)
+
+
+async def numbers_printed_by(program: str) -> list[int]:
+    """Run a program in a process as a service, until its coroutine `work` has ended."""
+    run = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", program + SERVICE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return [int(word) for word in run.stdout.split()]
+
+
 PROGRAM = """
 import asyncio, ctypes, sys, time
 from pocketmq.runtime import freed_memory, lifecycle
@@ -15,10 +48,6 @@ from pocketmq.runtime import freed_memory, lifecycle
 freed_memory.LOOK_S = 0.05
 freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)
 ctypes.CDLL(None).mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD: blocks lie in the heap, as small ones do
-
-class Service:
-    async def start(self): pass
-    async def stop(self): pass
 
 async def work():
     blocks = [bytes(2_000) for _ in range(40_000)]
@@ -29,34 +58,19 @@ async def work():
     while time.monotonic() < end and freed_memory.private_bytes() > high - (50 << 20):
         await asyncio.sleep(0.05)
     print(high - freed_memory.private_bytes(), flush=True)
-    import os, signal
-    os.kill(os.getpid(), signal.SIGTERM)
     return kept
-
-def ready(service):
-    global task
-    task = asyncio.get_running_loop().create_task(work())
-
-sys.exit(lifecycle.run(Service(), "program", ready))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or private_bytes() is None, reason="glibc's malloc_trim")
+@needs_glibc
 async def test_freed_pages_between_live_blocks_are_given_back():
-    run = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert int(run.stdout) >= 50 << 20, run.stdout
+    (given_back,) = await numbers_printed_by(PROGRAM)
+    assert given_back >= 50 << 20
 
 
 LARGE_PROGRAM = """
 import asyncio, sys
 from pocketmq.runtime import freed_memory, lifecycle
-
-class Service:
-    async def start(self): pass
-    async def stop(self): pass
 
 def write():
     low = freed_memory.private_bytes()
@@ -68,24 +82,13 @@ def write():
 async def work():
     await asyncio.sleep(freed_memory.LOOK_S + 1)
     await asyncio.to_thread(write)
-    import os, signal
-    os.kill(os.getpid(), signal.SIGTERM)
-
-def ready(service):
-    global task
-    task = asyncio.get_running_loop().create_task(work())
-
-sys.exit(lifecycle.run(Service(), "program", ready))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or private_bytes() is None, reason="glibc's mallopt")
+@needs_glibc
 async def test_large_blocks_of_a_thread_are_given_back_at_once():
-    run = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", LARGE_PROGRAM], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert int(run.stdout) < 4 << 20, run.stdout
+    (kept,) = await numbers_printed_by(LARGE_PROGRAM)
+    assert kept < 4 << 20
 
 
 SCATTERED_PROGRAM = """
@@ -93,10 +96,6 @@ import asyncio, random, sys, time
 from pocketmq.runtime import freed_memory, lifecycle
 
 freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)
-
-class Service:
-    async def start(self): pass
-    async def stop(self): pass
 
 async def work():
     while "ctypes" not in sys.modules:  # of the first look
@@ -110,23 +109,11 @@ async def work():
     while time.monotonic() < end and freed_memory.private_bytes() > low + (10 << 20):
         await asyncio.sleep(0.05)
     print(freed_memory.private_bytes() - low, flush=True)
-    import os, signal
-    os.kill(os.getpid(), signal.SIGTERM)
-
-def ready(service):
-    global task
-    task = asyncio.get_running_loop().create_task(work())
-
-sys.exit(lifecycle.run(Service(), "program", ready))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or private_bytes() is None, reason="glibc's malloc_trim")
+@needs_glibc
 async def test_the_interpreters_lists_of_free_tuples_do_not_keep_its_arenas():
-    run = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", SCATTERED_PROGRAM], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    peak, left = map(int, run.stdout.split())
+    peak, left = await numbers_printed_by(SCATTERED_PROGRAM)
     assert peak >= 50 << 20
-    assert left <= 10 << 20, run.stdout
+    assert left <= 10 << 20
