@@ -8,15 +8,16 @@ compared with host names, as in Apache's clients and servers.
 
 import logging
 import os
+import socket
 import ssl
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pocketmq.remoting.tls_alert import AlertingContext
 from pocketmq.runtime import properties_file
 from pocketmq.runtime.config import ConfigError, items_of, setting, update
 from pocketmq.runtime.error_text import system_reason
@@ -26,6 +27,8 @@ log = logging.getLogger("remoting")
 
 TLS_FILES_S: Final = 1.0
 """Interval between checks for changed certificate files."""
+_UNREAD_MAX: Final = 1 << 16
+"""Maximum number of unread bytes dropped before a refused connection is closed."""
 
 
 class TlsMode(Enum):
@@ -80,6 +83,44 @@ class TlsConfig:
         except (OSError, ValueError) as error:
             text = "; ".join(error.problems) if isinstance(error, ConfigError) else _said(error)
             raise StartError(f"tls.config.file={self.config_file}: {text}") from error
+
+
+class _AlertingObject(ssl.SSLObject):
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            error.alert = self.outgoing.read()  # type: ignore[attr-defined]
+            raise
+
+
+class AlertingContext(ssl.SSLContext):
+    """SSL context whose failed handshakes raise errors that carry the TLS alert for `send_alert`.
+
+    The alert tells the peer why the handshake failed. asyncio and uvloop close the connection and lose it: it is still in a
+    buffer then.
+    """
+
+    sslobject_class = _AlertingObject
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """Like SSLContext.wrap_bio; the object keeps its outgoing buffer."""
+        wrapped = super().wrap_bio(incoming, outgoing, *args, **kwargs)
+        assert isinstance(wrapped, _AlertingObject)
+        wrapped.outgoing = outgoing
+        return wrapped
+
+
+def send_alert(connection: socket.socket, error: ssl.SSLError) -> None:
+    """Send the alert of a failed handshake, if possible, over a non-blocking duplicate of the connection's socket."""
+    with suppress(OSError):
+        connection.send(getattr(error, "alert", b""))
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(_UNREAD_MAX)  # closing with unread data would reset the connection and drop the alert
 
 
 class ReloadingContext:

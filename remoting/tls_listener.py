@@ -13,8 +13,7 @@ from functools import partial
 from typing import Final
 
 from pocketmq.remoting.listener import Admission, Connection, Listener, peer_of
-from pocketmq.remoting.tls import ServerTls
-from pocketmq.remoting.tls_alert import send_alert
+from pocketmq.remoting.tls import ServerTls, send_alert
 from pocketmq.runtime.timers import Timer, Timers
 
 log = logging.getLogger("remoting")

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ NO_EVENT_LOOP = {
 }
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+FOLDER_MODULES_MAX = 25
 VAGUE = {"common", "util", "utils", "helper", "helpers", "misc"}
 PRINTING = (
     "pocketmq.cli.",
@@ -171,6 +172,11 @@ def test_modules_are_short_and_nameable():
     too_long = {name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > MODULE_LINES_MAX}
     assert too_long == {}
     assert [name for name in MODULES if VAGUE & set(name.split("."))] == []
+
+
+def test_folders_have_few_modules():
+    counts = Counter(path.parent.resolve() for path in MODULES.values())
+    assert {folder.name: count for folder, count in counts.items() if count > FOLDER_MODULES_MAX} == {}
 
 
 def test_functions_are_short():

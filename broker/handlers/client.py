@@ -1,11 +1,12 @@
 """Client life cycle: HEART_BEAT, UNREGISTER_CLIENT, members of a group, CHECK_CLIENT_CONFIG."""
 
+import logging
 from collections.abc import Iterator
+from typing import Any
 
 from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
 from pocketmq.broker.filter.consumer_filter import compile_subscription
 from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
-from pocketmq.broker.handlers.slices import answer_in_slices
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import TOPIC_SYS_FLAG_UNIT_SUB
@@ -17,6 +18,9 @@ from pocketmq.remoting.durable import when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from pocketmq.remoting.server import Channel
+from pocketmq.runtime.peer_text import clipped
+
+log = logging.getLogger("broker")
 
 
 def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Deferred:
@@ -29,7 +33,7 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     _check_limits(services, data)
     admitted, retry_topics, refused = _create_groups(services, data)
     written = {services.groups.unwritten(retry_topic.removeprefix(RETRY_PREFIX)) for retry_topic in retry_topics}
-    registered = answer_in_slices(services, request, _register(services, request, data, admitted, refused))
+    registered = _answer_in_slices(services, request, _register(services, request, data, admitted, refused))
     return services.gate.when_routed(when_written(registered, *written), *retry_topics)
 
 
@@ -85,6 +89,41 @@ def _register(
         yield
     if refused is not None:
         raise refused
+
+
+def _answer_in_slices(services: Services, request: Request[Any], work: Iterator[None]) -> Deferred:
+    """Return the answer to `request`, which is complete after the last step of `work`.
+
+    An exception of `work` becomes the answer's code and remark. Short work is done before this function returns. During
+    longer work no further request of the connection is served: requests stay in order, and a peer cannot pile up work. Work
+    for a connection that closes is given up.
+    """
+    answer, channel = Deferred(), request.channel
+
+    def steps() -> Iterator[None]:
+        response = Response()
+        try:
+            for _ in work:
+                yield
+                if not channel.is_open:
+                    return
+        except RemotingError as error:
+            response = Response(error.code, remark=error.remark)
+            if error.rest_s:
+                channel.rest(error.rest_s)
+        except Exception as error:
+            log.exception("request code %d from %s failed", request.code, channel)
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")
+        answer.complete(response)
+        if is_paused:
+            channel.pause_requests(False)
+
+    is_paused = False
+    services.slices.start(steps())
+    if not answer.is_done:
+        is_paused = True
+        channel.pause_requests(True)
+    return answer
 
 
 def _check_limits(services: Services, data: HeartbeatData) -> None:
