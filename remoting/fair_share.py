@@ -9,12 +9,16 @@ exceeds the share, costly connections pause for as long as it took: together the
 Among waiting connections, the one with the fewest unread bytes comes first: peers that read their answers are served before
 peers that only send requests.
 
-Time is CPU time of the loop's thread, so that the load of other processes is not charged to a connection.
+Time is CPU time of the loop's thread, so that the load of other processes is not charged to a connection. Reading that clock
+is a system call; for a short time, in which other processes can hardly have run, the monotonic clock is taken instead.
 """
 
+import fcntl
 import heapq
 import itertools
-from time import thread_time
+import struct
+import termios
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.runtime.timers import Timers
@@ -31,6 +35,18 @@ COSTLY_S: Final = 0.01
 UNREAD_SIZE: Final = 256 * 1024
 """A connection with more unread bytes of answers is costly."""
 WAIT_MAX_S: Final = 0.25
+SHORT_S: Final = 0.001
+"""A shorter time by the monotonic clock counts as CPU time."""
+_INT: Final = struct.Struct("i")
+
+
+def unread_in_kernel(descriptor: int) -> int:
+    """Return the number of bytes written to a socket that its peer has not taken yet; 0 if the socket is closed."""
+    try:
+        (size,) = _INT.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INT.size)))
+    except OSError:
+        return 0
+    return int(size)
 
 
 class FairShare:
@@ -43,32 +59,41 @@ class FairShare:
         self._order = itertools.count()
         self._left_s = TURN_S
         self._is_turn_armed = False
+        self._charged_until_s = thread_time()
+        """The thread's CPU time that has been charged, or was used for something else, so far."""
 
     def serve(self, channel: "Channel") -> bool:
         """Serve a costly connection as long as the share lasts; return False when the rest must wait for turns to come."""
-        if not self._waiting:
-            while self._left_s > 0:
-                if not self._serve_some(channel):
-                    return True
+        if not self._waiting and self._left_s > 0 and not self._serve_some(channel, self._left_s):
+            return True
         self._wait(channel)
         return False
 
     def _wait(self, channel: "Channel") -> None:
         heapq.heappush(self._waiting, (channel.unread_bytes, next(self._order), channel))
 
-    def _serve_some(self, channel: "Channel") -> bool:
-        began_s = thread_time()
+    def _serve_some(self, channel: "Channel", seconds_max: float) -> bool:
+        """Serve a connection for a time, and charge it; return whether more can be served now."""
+        began_s = monotonic()
+        end_s = began_s + seconds_max
         try:
-            return channel.serve_some(min(self._left_s, STEP_S))
+            while channel.serve_some(end_s):
+                if monotonic() > end_s:
+                    return True
+            return False
         finally:
-            seconds = thread_time() - began_s
-            channel.is_costly = seconds > COSTLY_S or channel.unread_bytes > UNREAD_SIZE
+            seconds = monotonic() - began_s
+            if seconds > SHORT_S:
+                cpu_s = thread_time()
+                seconds, self._charged_until_s = min(seconds, cpu_s - self._charged_until_s), cpu_s
+            channel.is_costly = seconds > COSTLY_S or channel.has_unread(UNREAD_SIZE)
             self._left_s -= seconds
             if not self._is_turn_armed:
                 self._is_turn_armed = True
                 self._timers.after(0.0, self._next_turn)
 
     def _next_turn(self) -> None:
+        self._charged_until_s = thread_time()
         if self._left_s < -TURN_S:
             wait_s, self._left_s = min(TURN_S - self._left_s, WAIT_MAX_S), 0.0
             self._timers.after(wait_s, self._next_turn)
@@ -77,7 +102,7 @@ class FairShare:
         self._is_turn_armed = False
         while self._waiting and self._left_s > 0:
             _, _, channel = heapq.heappop(self._waiting)
-            if self._serve_some(channel):
+            if self._serve_some(channel, min(self._left_s, STEP_S)):
                 self._wait(channel)
             else:
                 channel.has_waited()

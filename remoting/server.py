@@ -11,11 +11,9 @@ that a connection may be silent or slow. A connection beyond a limit is dropped 
 
 import asyncio
 import contextlib
-import fcntl
 import ipaddress
 import logging
 import struct
-import termios
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final
@@ -23,7 +21,7 @@ from typing import Any, Final
 from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
-from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE
+from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE, unread_in_kernel
 from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
@@ -48,7 +46,6 @@ LARGE_ANSWER_SIZE: Final = 16 * 1024
 """An answer with a body of this size is sent before the other connections are read."""
 CLOSE_MAX_S: Final = 1.0
 """Maximum time for which a closing server waits until its answers are sent."""
-_INT: Final = struct.Struct("i")
 OPAQUE_FIRST: Final = 1 << 30
 """First opaque of our requests. Some clients count from 0 and match answers by opaque alone, without the response flag."""
 
@@ -89,6 +86,7 @@ class Channel(Connection):
         self._waits_for_share = False
         # Number of buffers of `_out` whose sizes are included in `_measured_bytes`.
         self._measured = self._measured_bytes = 0
+        self._unread_max = 0
         self.is_closing = False
         """Whether this side has closed the connection."""
         self.is_closed_by_peer = False
@@ -153,16 +151,15 @@ class Channel(Connection):
                 # End the turn here, so that the peer can read while others are served. Otherwise clients that pull large
                 # batches fall into step: all are served, then all read.
                 channels.turn.run()
-                self.is_costly = self.is_costly or self.unread_bytes > UNREAD_SIZE
+                self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
         if self.frames_left:
             self._serve_left()
 
-    def serve_some(self, seconds: float) -> bool:
-        """Serve the next few requests that are left, not for longer; return whether more can be served now."""
+    def serve_some(self, end_s: float) -> bool:
+        """Serve the next few requests that are left, until `end_s`; return whether more can be served now."""
         channels, left, out = self._channels, self.frames_left, self._out
         channels.turn.arm()
         was_empty, count, step = not out, 0, min(len(left), SERVED_AT_ONCE)
-        end_s = monotonic() + seconds
         try:
             while count < step and self._can_serve:
                 self._serve(self, left[count], out)
@@ -287,12 +284,13 @@ class Channel(Connection):
         """Bytes that were written and that the peer has not taken yet, those in the kernel included."""
         if not self.is_open or self._transport.is_closing():
             return 0
-        connection = self._transport.get_extra_info("socket")
-        try:
-            (in_kernel,) = _INT.unpack(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
-        except OSError:
-            in_kernel = 0
-        return int(self._transport.get_write_buffer_size() + in_kernel)
+        in_kernel = unread_in_kernel(self._transport.get_extra_info("socket").fileno())
+        self._unread_max = int(self._transport.get_write_buffer_size()) + in_kernel
+        return self._unread_max
+
+    def has_unread(self, size: int) -> bool:
+        """Return whether more than `size` bytes are unread. Asks the kernel only if as many were written since."""
+        return self._unread_max > size and self.unread_bytes > size
 
     @property
     def is_writable(self) -> bool:
@@ -380,9 +378,11 @@ class Channel(Connection):
         self._measured = self._measured_bytes = 0
         if self._transport.is_closing():
             return
+        size = len(out[0]) if len(out) == 1 else sum(map(len, out))
+        self._unread_max += size
         if len(out) == 1:
             self._transport.write(out[0])
-        elif sum(map(len, out)) <= JOIN_MAX:
+        elif size <= JOIN_MAX:
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
