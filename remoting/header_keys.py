@@ -15,6 +15,7 @@ from pocketmq.remoting.frame import FrameError
 from pocketmq.remoting.header import CommandHeader, is_optional
 from pocketmq.runtime.peer_text import clipped
 
+KEY_START: Final = b'"'
 KEY_END: Final = b'":'
 """End of a key without white space before its colon."""
 TOP_LEVEL_KEYS: Final = 8
@@ -28,13 +29,17 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], bool]:
     """Generate `check(header, request)`: whether the keys of a JSON header, decoded to `request`, are certainly unique.
 
-    Generated once per route, because it runs for each request. It counts the fields that are present, which works only if
-    None is the default of all optional fields; for other header classes it returns False.
+    Generated once per route, because it runs for each request. It counts the fields that are present: those that are not
+    None, and those with another default whose key is in the text.
     """
     fields = msgspec.structs.fields(declared)
-    if not all(field.required or (is_optional(field) and field.default is None) for field in fields):
-        return lambda header, request: False
-    absent = [f"(h.{field.name} is None)" for field in fields if not field.required]
+    absent = [
+        f"(h.{field.name} is None)"
+        if is_optional(field) and field.default is None
+        else f"({(KEY_START + field.encode_name.encode() + KEY_END)!r} not in header)"
+        for field in fields
+        if not field.required
+    ]
     absent += ["(request.remark is None)", "(request.serialize_name is None)"]
     lines = [
         "def check(header, request):",
