@@ -37,7 +37,7 @@ DEFERRED_MAX: Final = 4096
 """Unanswered requests of one connection above which reading from it is paused."""
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
-SERVED_AT_ONCE: Final = 8
+SERVED_AT_ONCE: Final = 16
 """Requests served one after the other; a connection that sent more in one read is costly (`fair_share`)."""
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
