@@ -37,11 +37,11 @@ DEFERRED_MAX: Final = 4096
 """Unanswered requests of one connection above which reading from it is paused."""
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
-SERVED_AT_ONCE: Final = 16
-"""Requests served one after the other; a connection that sent more in one read is costly (`fair_share`)."""
+MANY_REQUESTS: Final = 8
+"""A connection that sent more requests in one read is costly (`fair_share`)."""
+SERVED_AT_ONCE: Final = 16  # requests of a costly connection that are served before its answers are measured
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
-
 LARGE_ANSWER_SIZE: Final = 16 * 1024
 """An answer with a body of this size is sent before the other connections are read."""
 CLOSE_MAX_S: Final = 1.0
@@ -131,7 +131,7 @@ class Channel(Connection):
             if frames.held or self._held:
                 self._held = frames.held
                 channels.frame_grew(self, self._held, is_new=bool(found))
-            if self.is_costly or len(found) > SERVED_AT_ONCE or self.frames_left:
+            if self.is_costly or len(found) > MANY_REQUESTS or self.frames_left:
                 self.frames_left += found
                 self._serve_left()
                 return
