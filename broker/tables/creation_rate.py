@@ -15,7 +15,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.server import Channel
 from pocketmq.runtime.clock import Clock
 
-BURST_S: Final = 20
+BURST_S: Final = 100
 """The burst holds the creations of this many seconds; it refills in the same time."""
 
 QUEUES_AT_ONCE: Final = 3
