@@ -98,7 +98,8 @@ class FreedMemory:
             self._rest = self._looks_left = 1
         self._looks_left -= 1
         if self._looks_left <= 0 and size >= self._smallest + GROWN_BYTES and not self._is_trimming:
-            if sys.getallocatedblocks() - self._first_blocks <= COLLECTED_BLOCKS_MAX:
+            # 0 with another allocator, which has no arenas
+            if self._first_blocks and sys.getallocatedblocks() - self._first_blocks <= COLLECTED_BLOCKS_MAX:
                 gc.collect()  # not in the thread: objects of the event loop may be among the garbage
             self._thread = threading.Thread(target=self._trim, args=(size,), name="freed-memory", daemon=True)
             self._thread.start()
