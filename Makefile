@@ -25,7 +25,7 @@ PYTEST_ARGS ?=
 SPARK_FOLDER ?= bench-store
 SEEDS ?= 1000
 # Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
-PROCESSES ?= 4
+PROCESSES ?= 5
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
 .PHONY: help setup jar demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
