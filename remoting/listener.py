@@ -1,5 +1,8 @@
 """Listener: accepts connections up to a limit, and resumes after the process has run out of descriptors.
 
+An accepted connection waits as a plain socket until its first byte has arrived, so that thousands of silent connections take
+little memory. The byte is peeked at and stays in the socket. Clients of the protocol speak first.
+
 The event loop's own servers are not used, because uvloop's closes permanently when a connection cannot be accepted.
 """
 
@@ -12,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.runtime.refusal_log import RefusalLog
-from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.timers import Timer, Timers
 
 log = logging.getLogger("remoting")
 
@@ -32,6 +35,7 @@ class Admission:
         self.count_max = count_max
         self.count = 0
         self._refused = RefusalLog(log, now=timers.clock.monotonic)
+        self.silent = RefusalLog(log, now=timers.clock.monotonic)
         self.failed = RefusalLog(log, level=logging.ERROR, now=timers.clock.monotonic)
 
     @property
@@ -59,12 +63,19 @@ class Connection(asyncio.Protocol):
 class Listener:
     """Listening sockets of one port. `make` creates the protocol of a connection."""
 
-    def __init__(self, make: Callable[[], Connection], timers: Timers, admission: Admission) -> None:
+    def __init__(
+        self, make: Callable[[], Connection], timers: Timers, admission: Admission, silent_s: float | None = None
+    ) -> None:
+        """`silent_s`: maximum time to wait for the first byte of a connection; None: it is not waited for."""
         self._make = make
         self._timers = timers
         self._admission = admission
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
+        self._silent_s = silent_s
+        # Connections without a first byte, in the order of their acceptance -> monotonic time at which each is closed.
+        self._silent: dict[socket.socket, float] = {}
+        self._silent_timer: Timer | None = None
         self._connecting: dict[asyncio.Task[Connection], socket.socket] = {}
 
     async def listen(self, host: str, port: int) -> int:
@@ -87,6 +98,8 @@ class Listener:
             self._loop.remove_reader(listening)
             listening.close()
         self._listening.clear()
+        for silent in list(self._silent):
+            self._drop(silent)
         for task in self._connecting:
             task.cancel()
 
@@ -121,8 +134,49 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accepted(self, accepted: socket.socket) -> None:
-        """Create the channel of an accepted connection."""
+        """Wait for the first byte of an accepted connection."""
+        if self._silent_s is None:
+            self._heard(accepted, b"")
+            return
+        self._silent[accepted] = self._timers.clock.monotonic() + self._silent_s
+        self._loop.add_reader(accepted, self._first_byte, accepted)
+        if self._silent_timer is None:
+            self._silent_timer = self._timers.after(self._silent_s, self._drop_silent)
+
+    def _first_byte(self, accepted: socket.socket) -> None:
+        try:
+            first = accepted.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self._drop(accepted)
+            return
+        self._loop.remove_reader(accepted)
+        del self._silent[accepted]
+        self._heard(accepted, first)
+
+    def _heard(self, accepted: socket.socket, first: bytes) -> None:
+        """Create the channel of a connection; `first` is its first byte, if it was waited for."""
         self._start(accepted)
+
+    def _drop_silent(self) -> None:
+        """Close the connections that have been silent for too long."""
+        self._silent_timer = None
+        now_s = self._timers.clock.monotonic()
+        for silent in [silent for silent, due_s in self._silent.items() if due_s <= now_s]:
+            told = f"dropping {peer_of(silent)}: it sent nothing for {self._silent_s:g} s (slowConnectionSeconds)"
+            self._admission.silent.refused(None, told)
+            self._drop(silent)
+        if self._silent:
+            self._silent_timer = self._timers.after(next(iter(self._silent.values())) - now_s, self._drop_silent)
+
+    def _drop(self, silent: socket.socket) -> None:
+        self._loop.remove_reader(silent)
+        del self._silent[silent]
+        silent.close()
+        self._left()
 
     def _start(self, accepted: socket.socket, context: ssl.SSLContext | None = None) -> None:
         task = asyncio.ensure_future(self._connect(accepted, context))

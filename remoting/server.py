@@ -464,12 +464,12 @@ class RemotingServer:
         def make() -> Channel:
             return Channel(self.channels, dispatcher)
 
-        timers, listener = self.channels.timers, None
+        timers = self.channels.timers
+        silent_s = min(self.channels.idle_s, self.channels.limits.slow_connection_seconds)
         if self._tls is None:
-            listener = Listener(make, timers, self._admission)
+            listener = Listener(make, timers, self._admission, silent_s)
         else:
-            silent_s = min(self.channels.idle_s, self.channels.limits.slow_connection_seconds)
-            listener = TlsListener(make, timers, self._admission, self._tls, silent_s)
+            listener = TlsListener(make, timers, self._admission, silent_s, self._tls)
         port = await listener.listen(host, port)
         self._listeners.append(listener)
         return port

@@ -75,7 +75,7 @@ class HAService:
         else:
             # Apache's slaves send their first bytes only after haSendHeartbeatInterval.
             silent_s = self._config.ha_housekeeping_interval / 1000
-            self._listener = TlsListener(lambda: HAConnection(self), timers, admission, tls, silent_s)
+            self._listener = TlsListener(lambda: HAConnection(self), timers, admission, silent_s, tls)
         with listening(host, port, "haListenPort"):
             self.port = await self._listener.listen(host, port)
         self._timer = self._context.timers.every(LOOK_S, self._look)

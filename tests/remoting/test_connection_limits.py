@@ -334,3 +334,15 @@ async def test_header_above_the_limit_closes_its_connection_before_it_is_receive
     raw.send(ECHO, b"x" * 200_000, 3)
     assert len((await raw.read(1))[0][2]) == 200_000, "the header limit does not apply to bodies"
     raw.writer.close()
+
+
+async def test_silent_connections_take_no_channel_and_are_dropped_after_a_time(remoting, caplog):
+    server, address = await remoting.serve(table([]), limits=ConnectionLimits(slow_connection_seconds=1))
+    silent = [await Raw.connect(address) for _ in range(20)]
+    talking = await Raw.connect(address)
+    assert await echoes(talking)
+    assert len(server.channels.open) == 1
+    assert all(await asyncio.gather(*(one.closed() for one in silent)))
+    assert await echoes(talking, 2)
+    assert "it sent nothing for 1 s (slowConnectionSeconds)" in caplog.text
+    talking.writer.close()

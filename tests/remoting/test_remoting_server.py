@@ -169,16 +169,19 @@ async def test_reading_stops_for_a_peer_that_does_not_read(echo, remoting):
     count = 64
     for opaque in range(count):
         raw.send(BIG, b"", opaque)
-    await remoting.until(lambda: next(iter(server.channels.open))._is_paused)
+    await remoting.until(lambda: any(channel._is_paused for channel in server.channels.open))
     assert [opaque for opaque, _, body in await raw.read(count) if len(body) == 1_000_000] == list(range(count))
 
 
 async def test_idle_connections_are_closed_and_busy_ones_stay(remoting):
     server, address = await remoting.serve(table(), idle_s=0.2)
     idle, busy = await Raw.connect(address), await Raw.connect(address)
-    await remoting.until(lambda: len(server.channels.open) == 2)
+    for raw in (idle, busy):
+        raw.send(ECHO, b"", 1)
+        assert await raw.read(1) == [(1, 0, b"")]
+    assert len(server.channels.open) == 2
     closing = asyncio.ensure_future(idle.closed())
-    opaque = 0
+    opaque = 1
     while not closing.done():
         opaque += 1
         busy.send(ECHO, b"", opaque)
