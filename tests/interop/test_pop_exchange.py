@@ -1,13 +1,15 @@
 """Unacknowledged pops of one broker are redelivered by the other: Apache's 5.5.0 and PocketMQ, in both directions.
 
 The first broker hands out messages of one queue and gets acks for some, singly and in a batch; the invisible time of one
-message is prolonged. A second queue is popped in order. Then the broker ends: cleanly, or by kill -9 after its offsets are
-written. The second broker hands out the rest, each once, and no acknowledged message.
+message is prolonged. A second queue is popped in order. Then the broker ends: cleanly, or by kill -9 after its offsets and
+the progress of its timers are written, without which Apache's broker delivers timers again. The second broker hands out the
+rest, each once, and no acknowledged message.
 """
 
 import base64
 import json
 import re
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from tests.interop.toolchain import jars
 from tests.interop.wire import SUCCESS, Answer, Connection, Record, records
 
 POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, BATCH_ACK_MESSAGE = 200050, 200051, 200053, 200151
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 TOPIC, ORDERED, GROUP = "Pop-exchange", "Pop-exchange-ordered", "popping"
 ACKNOWLEDGED, IN_BATCH, HELD, LATER = ["ack 0", "ack 1", "ack 2"], ["batch 0", "batch 1"], ["held 0", "held 1"], "later"
 SENT = [*ACKNOWLEDGED, HELD[0], *IN_BATCH, HELD[1], LATER]
@@ -45,6 +48,9 @@ def run(folder: Path, first: str, ending: str) -> None:
         cluster.start_broker(_flavour(first))
         with Connection(cluster.broker_address) as connection:
             later_ms = _first_life(connection)
+            timer_count = connection.max_offset(TIMER_TOPIC, 0)
+        assert timer_count > 0, "check points and acknowledgements are timers"
+        wait(lambda: _timers_written(folder) >= timer_count, "the timers' progress to be written", PATIENCE_S)
         wait(lambda: _written(folder) == (len(SENT), 1), "consumer offsets to be written", PATIENCE_S)
         cluster.stop_broker() if ending == "stop" else cluster.kill_broker()
         cluster.start_broker(_flavour(second))
@@ -67,6 +73,15 @@ def _written(folder: Path) -> tuple[int, int]:
         return table[f"{TOPIC}@{GROUP}"]["0"], table[f"{ORDERED}@{GROUP}"]["0"]
     except (ValueError, KeyError, FileNotFoundError):
         return -1, -1
+
+
+def _timers_written(folder: Path) -> int:
+    """Return the offset of the timer queue in timercheck, the third of its numbers."""
+    try:
+        (path,) = folder.rglob("config/timercheck")
+        return int(struct.unpack_from(">3q", path.read_bytes())[2])
+    except (ValueError, struct.error, FileNotFoundError):
+        return -1
 
 
 def _first_life(connection: Connection) -> int:
