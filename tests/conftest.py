@@ -20,6 +20,7 @@ LONGEST_FILES = (
     "test_replication.py",
     "test_client_failover.py",
     "test_mqadmin_matrix.py",
+    "test_client_retry.py",
     "test_fuzz_targets.py",
     "test_process_cluster.py",
     "test_set_checker.py",
@@ -41,7 +42,6 @@ LONGEST_FILES = (
     "test_client_timer.py",
     "test_disk_faults.py",
     "test_cluster_tools.py",
-    "test_client_retry.py",
     "test_client_pop.py",
     "test_kill_timers.py",
     "test_client_sends.py",
@@ -85,14 +85,26 @@ def is_in_session(nodeid: str) -> bool:
     return path.startswith(SPARK_ANALYTICS) and not path.removesuffix(".py").endswith(NO_SESSION)
 
 
-class Scheduling(LoadFileScheduling):
-    """Gives each file to one process, and all files that use a Spark session to the same one.
+INTEROP = "tests/interop/"
+SHARED_SERVERS = ("client_cpp", "client_delay", "client_pull", "client_push", "client_rebalance", "client_request_reply",
+                  "client_retry", "client_sends", "client_sql92", "mqadmin", "mqadmin_5_5_0",
+                  "our_consumer_asked")  # fmt: skip
+"""Files of `INTEROP` all tests of which use the shared servers and the clients connected to them: `test_X.py`."""
 
-    A session takes many seconds of both cores to start and to warm up.
+
+class Scheduling(LoadFileScheduling):
+    """Gives each file to one process; files that share a Spark session, or servers and clients, to the same one.
+
+    A session takes many seconds of both cores to start and to warm up, a client in Java two seconds of one core.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return SPARK_ANALYTICS if is_in_session(nodeid) else super()._split_scope(nodeid)
+        if is_in_session(nodeid):
+            return SPARK_ANALYTICS
+        path = nodeid.partition("::")[0]
+        if path.startswith(INTEROP) and path.removeprefix(f"{INTEROP}test_").removesuffix(".py") in SHARED_SERVERS:
+            return INTEROP
+        return super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
