@@ -26,8 +26,8 @@ NAME_SERVERS: Final = ("-n", "--namesrvAddr")
 PORT: Final = ("--port",)
 _PORT: Final = re.compile("[0-5]?[0-9]{1,4}", re.ASCII)
 _LEFT_OUT: Final = ("pdb", "numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
-"""Modules that libraries import for interactive use: a debugger (for construct.debug), and the docstrings of numpy's compiled
-functions. Without them a broker needs 0.7 MB less."""
+"""Modules that libraries import for interactive use: a debugger (for construct.debug), and the docstrings of numpy's
+compiled functions. Without them a broker needs 0.7 MB less."""
 _ADDRESSES: Final = re.compile(r"[\w.-]+:[0-5]?[0-9]{1,4}(;[\w.-]+:[0-5]?[0-9]{1,4})*", re.ASCII)
 
 
