@@ -159,12 +159,12 @@ class Channel(Connection):
         """Serve the next few requests that are left, until `end_s`; return whether more can be served now."""
         channels, left, out = self._channels, self.frames_left, self._out
         channels.turn.arm()
-        was_empty, count, step = not out, 0, min(len(left), SERVED_AT_ONCE)
+        was_empty, count, serve = not out, 0, self._serve
         try:
-            while count < step and self._can_serve:
-                self._serve(self, left[count], out)
+            for frame in left[:SERVED_AT_ONCE] if self._can_serve else ():
+                serve(self, frame, out)
                 count += 1
-                if monotonic() > end_s:
+                if self._unread_because & _UNSERVED or monotonic() > end_s:
                     break
         except FrameError as error:
             self._broken(error)

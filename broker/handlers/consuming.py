@@ -1,5 +1,6 @@
 """Checks and filters shared by pulls and pops: permissions of broker, group and topic, and the wanted messages."""
 
+from functools import lru_cache
 from typing import NoReturn
 
 from pocketmq.broker.filter.consumer_filter import compile_subscription
@@ -37,7 +38,7 @@ def check_group(services: Services, group: str) -> SubscriptionGroupConfig:
 
 def check_topic(services: Services, topic: str, verb: str) -> TopicConfig:
     """Return the config of a topic that may be read. Raises RemotingError."""
-    topic_config = find_topic(services, topic)
+    topic_config = services.topics.get(topic) or find_topic(services, topic)
     if not topic_config.perm & PERM_READ:
         forbid(f"the topic[{topic}] {verb} message is forbidden")
     return topic_config
@@ -58,16 +59,24 @@ def no_queue(topic: str, queue_id: int, topic_config: TopicConfig) -> str:
 
 def wanted(services: Services, expression_type: str | None, expression: str | None) -> Wanted:
     """Return the filter of a request's own subscription. Raises RemotingError."""
-    is_tag = is_tag_type(expression_type)
-    if not is_tag and not services.config.enable_property_filter:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
     try:
-        if is_tag:
+        if is_tag_type(expression_type):
             return tag_filter(expression)
-        size_max = services.config.max_filter_expression_length
-        judge = compile_subscription(expression_type or "", expression, size_max)
+        if not services.config.enable_property_filter:
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
         is_long = expression is not None and len(expression) > QUOTE_SIZE_MAX
-        return UnsharedExpressionFilter(judge) if is_long else ExpressionFilter(judge)
+        make = _expression_filter if is_long else _short_expression_filter
+        return make(expression_type, expression, services.config.max_filter_expression_length)
     except ValueError as error:
         remark = f"parse the consumer's subscription failed: {error}"
         raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+
+def _expression_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
+    judge = compile_subscription(expression_type or "", expression, size_max)
+    is_long = expression is not None and len(expression) > QUOTE_SIZE_MAX
+    return UnsharedExpressionFilter(judge) if is_long else ExpressionFilter(judge)
+
+
+# A consumer repeats its expression in every pull.
+_short_expression_filter = lru_cache(maxsize=256)(_expression_filter)

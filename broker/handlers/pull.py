@@ -48,7 +48,8 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
         return _hand_over(services, request.header)
     header = request.header
     matches = _admit(services, request)
-    services.absent_holders.sign_of_life(header.consumer_group, header.topic, header.queue_id)
+    if services.absent_holders.absent:
+        services.absent_holders.sign_of_life(header.consumer_group, header.topic, header.queue_id)
     response = _read(services, header, matches)
     sys_flag = header.sys_flag
     if sys_flag & COMMIT_OFFSET_FLAG and services.is_master:
@@ -88,8 +89,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
         consumer_offset = services.offsets.take_reset(header.consumer_group, topic, queue_id)
         if consumer_offset is not None and consumer_offset != queue_offset:
             return _moved_by_reset(services, header, consumer_offset)
-    began_s, reader = monotonic(), services.store.reader
-    result = reader.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
+    began_s = monotonic()
+    result = services.store.reader.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status = result.status
     services.offsets.pulled(header.consumer_group, topic, queue_id, result.next_begin_offset)
     broker_id = _suggested_broker(services, header, result) if services.config.slave_read_enable else _MASTER_ID
@@ -97,9 +98,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     if status is _FOUND:
         if services.ha_client is not None and not services.ha_client.is_connected:
             answer.suggest_which_broker_id = services.config.broker_id  # the master is away: read here what is here
-        from_disk = not reader.is_in_memory(result.last_physical_offset)
-        took_s = monotonic() - began_s
-        services.stats.get(header.consumer_group, topic, queue_id, result.count, result.size, took_s, from_disk=from_disk)
+        took_s, group = monotonic() - began_s, header.consumer_group
+        services.stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
         return Response(_SUCCESS, answer, result.views, "FOUND")
     services.stats.get_missed()
     code = _CODES.get(status)

@@ -140,9 +140,8 @@ class GetResult(msgspec.Struct):
     views: list[memoryview] = []
     count: int = 0
     size: int = 0
-    # The newest record's store time, 0 without one; what statistics call the "store time of the last pull".
-    last_physical_offset: int = -1
-    last_store_timestamp_ms: int = 0
+    from_disk: bool = False
+    """Whether the last record is too far from the log's end to count as in memory (accessMessageInMemoryMaxRatio)."""
 
     def release(self) -> None:
         """Let go of the views; the result's numbers stay."""

@@ -86,12 +86,7 @@ class FilterCache:
         one by one.
         """
         file = self._log_files.file_at(offsets[0])
-        if (
-            file is None
-            or offsets[-1] >= file.start_offset + file.size
-            or HOLE_TAGS_CODE in codes
-            or min(codes) <= EXT_ADDRESS_MAX
-        ):
+        if file is None or offsets[-1] >= file.start_offset + file.size:
             return None, None
         number, start = divmod(queue_offset, PAGE_SIZE)
         end = start + len(offsets)
@@ -100,6 +95,8 @@ class FilterCache:
             verdicts = page[start:end]
             if _UNKNOWN not in verdicts:
                 return verdicts, None
+        if HOLE_TAGS_CODE in codes or min(codes) <= EXT_ADDRESS_MAX:
+            return None, None
         block, kept = None, self._entries_page(queue, number)
         run = kept[start:end]
         if not all(run):

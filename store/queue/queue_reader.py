@@ -32,7 +32,7 @@ from pocketmq.store.format.layout import (
     unit_run_struct,
 )
 from pocketmq.store.format.message import GetResult, GetStatus
-from pocketmq.store.format.record import BadRecordError, TagsCode, decode_dispatch_request, store_timestamp_of
+from pocketmq.store.format.record import BadRecordError, TagsCode, decode_dispatch_request
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
@@ -124,11 +124,12 @@ class QueueReader:
             per_file = self.config.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE
             next_offset = queue_offset - queue_offset % per_file + per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
-        rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
         if isinstance(matches, RecordFilter):
             result = self._get_wanted(queue, units, queue_offset, min_offset, max_offset, count_max, matches)
             if result is not None:
                 return result
+        rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
+        if isinstance(matches, RecordFilter):
             rows, matches = self._verdicts.of_units(queue, queue_offset, units, count_max, matches), bool
         elif matches is not None and self._has_addresses(queue.topic, queue.queue_id, units):
             rows = self._resolved(queue.topic, queue.queue_id, rows)
@@ -154,7 +155,7 @@ class QueueReader:
         views = _gathered(log_files, offsets, sizes, size)
         if start < self.written_from and not are_valid(views, sizes):
             return None
-        return _found(views, offsets, sizes, size, queue_offset + count, min_offset, max_offset)
+        return GetResult(_FOUND, queue_offset + count, min_offset, max_offset, views, count, size)
 
     def _get_wanted(
         self,
@@ -194,7 +195,7 @@ class QueueReader:
                 if first == queue_offset:
                     return None
                 break  # the next pull starts there
-            if all(verdicts):
+            if False not in verdicts:
                 wanted += offsets
                 wanted_sizes += sizes
             else:
@@ -215,7 +216,7 @@ class QueueReader:
             views = _gathered(log_files, wanted, wanted_sizes, total)
         if wanted[0] < self.written_from and not are_valid(views, wanted_sizes):
             return None
-        return _found(views, wanted, wanted_sizes, total, next_offset, min_offset, max_offset)
+        return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total)
 
     def _get_matching(
         self,
@@ -264,7 +265,8 @@ class QueueReader:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, queue_offset + scanned, min_offset, max_offset)
         views = _gathered(log_files, offsets, sizes, total)
-        return _found(views, offsets, sizes, total, queue_offset + scanned, min_offset, max_offset)
+        next_offset, from_disk = queue_offset + scanned, offsets[-1] < in_memory_from
+        return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(offsets), total, from_disk)
 
     def _is_valid(self, physical_offset: int, size: int) -> bool:
         """Return whether a unit points at an intact record; log it if not. Raises LookupError outside the log's files."""
@@ -334,21 +336,6 @@ class QueueReader:
             return 0 if record is None else decode_dispatch_request(record, 0, self._tags_code).tags_code
         except BadRecordError:
             return 0
-
-
-def _found(
-    views: list[memoryview],
-    offsets: Sequence[int],
-    sizes: Sequence[int],
-    size: int,
-    next_offset: int,
-    min_offset: int,
-    max_offset: int,
-) -> GetResult:
-    """Return the result for records with these physical offsets and sizes; `size` is their sum."""
-    last_view = views[-1]
-    timestamp_ms = store_timestamp_of(last_view, len(last_view) - sizes[-1])
-    return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(offsets), size, offsets[-1], timestamp_ms)
 
 
 def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int], size: int) -> list[memoryview]:

@@ -83,13 +83,14 @@ def test_old_records_count_as_on_disk_and_come_in_smaller_portions() -> None:
     store = filled(1000, access_message_in_memory_max_ratio=0)
     assert store.reader.get_message("T", 0, 0, 32).count == 8
     assert store.reader.get_message("T", 0, 0, 32, is_odd).count == 8
+    assert store.reader.get_message("T", 0, 0, 32).from_disk
+    assert not filled(1000).reader.get_message("T", 0, 0, 32).from_disk
 
 
 def test_filtered_pull_skips_and_makes_progress() -> None:
     store = filled(2000)
     result = store.reader.get_message("T", 0, 0, 10, is_odd)
     assert (result.count, result.next_begin_offset) == (10, 20)
-    assert result.last_store_timestamp_ms == store.clock.message_time_ms()
     nothing = store.reader.get_message("T", 0, 0, 32, lambda code: False)
     assert (nothing.status, nothing.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 800)
 
@@ -105,10 +106,10 @@ def test_a_pull_that_filters_nothing_is_the_same_on_both_paths() -> None:
                 fast = store.reader.get_message("T", queue_id, queue_offset, count_max)
                 slow = store.reader.get_message("T", queue_id, queue_offset, count_max, lambda code: True)
                 assert b"".join(fast.views) == b"".join(slow.views)
-                assert (fast.count, fast.next_begin_offset, fast.last_physical_offset) == (
+                assert (fast.count, fast.next_begin_offset, fast.from_disk) == (
                     slow.count,
                     slow.next_begin_offset,
-                    slow.last_physical_offset,
+                    slow.from_disk,
                 )
 
 
