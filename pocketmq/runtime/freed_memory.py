@@ -23,7 +23,7 @@ from typing import Final
 
 LOOK_S: Final = 5.0
 """Interval between checks of the process size."""
-GROWN_BYTES: Final = 4 << 20
+GROWN_BYTES: Final = 2 << 20
 """Growth over the smallest size from which a trim is tried."""
 FOUND_BYTES: Final = 1 << 20
 """A trim that gives back less counts as unsuccessful."""
