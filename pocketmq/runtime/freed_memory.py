@@ -4,7 +4,7 @@ The C library keeps free pages that lie between blocks still in use, so that a p
 regularly compares the size of the process with the smallest size seen. While it is larger, a background thread calls
 `malloc_trim`, which gives whole free pages back; each unsuccessful call doubles the time to the next.
 
-Before that, a full collection of garbage empties the interpreter's lists of free tuples and dicts. These lie scattered over
+Before that, a full collection of garbage frees cycles and empties the lists of free tuples and dicts. These lie scattered over
 the arenas (1 MiB) of the interpreter's own allocator, and an arena with one of them is not given back. In a server that has
 become idle no such collection happens by itself. It stops the event loop, so it is left out where there is much to look
 through.
@@ -31,6 +31,8 @@ REST_MAX: Final = 6
 """Maximum number of checks between two trims: half a minute."""
 COLLECTED_BLOCKS_MAX: Final = 200_000
 """Number of blocks of memory allocated since the start beyond which no garbage is collected."""
+COLLECTED_BYTES_MAX: Final = 16 << 20
+"""The same limit in bytes of growth, for an allocator that does not count blocks."""
 LARGE_BYTES: Final = 512 << 10
 """Size of blocks from which they get pages of their own."""
 _M_MMAP_THRESHOLD: Final = -3
@@ -98,11 +100,16 @@ class FreedMemory:
             self._rest = self._looks_left = 1
         self._looks_left -= 1
         if self._looks_left <= 0 and size >= self._smallest + GROWN_BYTES and not self._is_trimming:
-            # 0 with another allocator, which has no arenas
-            if self._first_blocks and sys.getallocatedblocks() - self._first_blocks <= COLLECTED_BLOCKS_MAX:
+            if self._is_quickly_collected(size - self._smallest):
                 gc.collect()  # not in the thread: objects of the event loop may be among the garbage
             self._thread = threading.Thread(target=self._trim, args=(size,), name="freed-memory", daemon=True)
             self._thread.start()
+
+    def _is_quickly_collected(self, grown_bytes: int) -> bool:
+        """Return whether there is little for the garbage collector to look through."""
+        if self._first_blocks:  # 0 with the C library's allocator
+            return sys.getallocatedblocks() - self._first_blocks <= COLLECTED_BLOCKS_MAX
+        return grown_bytes <= COLLECTED_BYTES_MAX
 
     @property
     def _is_trimming(self) -> bool:
