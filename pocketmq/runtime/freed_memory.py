@@ -4,9 +4,9 @@ The C library keeps free pages that lie between blocks still in use, so that a p
 regularly compares the size of the process with the smallest size seen. While it is larger, a background thread calls
 `malloc_trim`, which gives whole free pages back; each unsuccessful call doubles the time to the next.
 
-Before that, a full collection of garbage frees cycles and empties the lists of free tuples and dicts. These lie scattered over
-the arenas (1 MiB) of the interpreter's own allocator, and an arena with one of them is not given back. In a server that has
-become idle no such collection happens by itself. It stops the event loop, so it is left out where there is much to look
+Before that, a full collection of garbage frees cycles and empties the lists of free tuples and dicts. These lie scattered
+over the arenas (1 MiB) of the interpreter's own allocator, and an arena with one of them is not given back. In a server that
+has become idle no such collection happens by itself. It stops the event loop, so it is left out where there is much to look
 through.
 
 Large blocks get pages of their own, which go back when they are freed. By default the C library does so only until the first
