@@ -113,9 +113,9 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     max_topics: int = setting(50_000, low=1)
     """Limit of topics at which no new one is created; topics of an older table are kept."""
     max_subscription_groups: int = setting(50_000, low=1)
-    max_topic_creations_per_second: int = setting(4, low=0, high=1_000_000)
+    max_topic_creations_per_second: int = setting(6, low=0, high=1_000_000)
     """Limit over all clients; the number for 100 seconds may be created at once. 0: no limit."""
-    max_group_creations_per_second: int = setting(4, low=0, high=1_000_000)
+    max_group_creations_per_second: int = setting(10, low=0, high=1_000_000)
     """The same limit for consumer groups, each with its retry topic."""
     max_consumer_offsets: int = setting(500_000, low=1)
     """Limit over all groups and queues."""
