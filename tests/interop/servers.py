@@ -41,8 +41,6 @@ JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
-    "-XX:+UnlockDiagnosticVMOptions",
-    "-XX:-BytecodeVerificationRemote",
 )
 AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200, "timerFlushIntervalMs": 10_000}
 """Settings of Apache's 5.x brokers: with the first one's default they loop without a pause for their first ten seconds, with

@@ -21,8 +21,7 @@ def golden_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def quick_jvm() -> Iterator[None]:
     """JVM options for a quick start instead of peak speed: the queries of these tests are small."""
     with pytest.MonkeyPatch.context() as patch:
-        unverified = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-        patch.setenv("JDK_JAVA_OPTIONS", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {unverified}")
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         yield
 
 
