@@ -30,7 +30,7 @@ _STEP_S: Final = 0.05
 
 
 class AbsentHolders:
-    """The absent holders, whose locks are freed after a time."""
+    """The absent holders, each with the monotonic time at which its locks are freed."""
 
     def __init__(
         self, locks: RebalanceLock, clients: ClientRegistry, timers: Timers, grace_ms: int, broker_name: str
@@ -41,8 +41,7 @@ class AbsentHolders:
         self._timers = timers
         self._grace_s = grace_ms / 1000
         self._broker_name = broker_name
-        self.absent: dict[LockHolder, float] = {}
-        """Monotonic time at which the locks of each are freed."""
+        self._absent: dict[LockHolder, float] = {}
         self._timer: Timer | None = None
         self._slices = WorkSlices(timers)
 
@@ -51,19 +50,21 @@ class AbsentHolders:
         holder = self._locks.find(group, client_id)
         if holder is None:
             return
-        self.absent.pop(holder, None)
+        self._absent.pop(holder, None)
         if "lock holder" not in channel.attachments:
             channel.attachments["lock holder"] = True
             channel.on_close(self.channel_closed)
 
     def sign_of_life(self, group: str, topic: str, queue_id: int) -> None:
         """A consumer of the group has pulled from a queue or committed its offset: only the holder of its lock does."""
+        if not self._absent:
+            return
         holder = self._locks.holder_of(group, MessageQueue(self._broker_name, queue_id, topic))
         if holder is not None:
-            self.absent.pop(holder, None)
+            self._absent.pop(holder, None)
 
     def __contains__(self, holder: LockHolder) -> bool:
-        return holder in self.absent
+        return holder in self._absent
 
     def channel_closed(self, channel: Channel) -> None:
         """Begin to wait for the clients that locked queues over a connection."""
@@ -72,9 +73,9 @@ class AbsentHolders:
             return
         due_s = self._timers.clock.monotonic() + self._grace_s
         for holder in holders:
-            self.absent.pop(holder, None)  # so that the order is that of the times
-            self.absent[holder] = due_s
-        if self.absent and self._timer is None:
+            self._absent.pop(holder, None)  # so that the order is that of the times
+            self._absent[holder] = due_s
+        if self._absent and self._timer is None:
             self._arm(self._grace_s)
 
     def _arm(self, seconds: float) -> None:
@@ -83,11 +84,11 @@ class AbsentHolders:
     def _free_due(self) -> None:
         self._timer = None
         now = self._timers.clock.monotonic()
-        due = list(takewhile(lambda holder: self.absent[holder] <= now, self.absent))
+        due = list(takewhile(lambda holder: self._absent[holder] <= now, self._absent))
         for holder in due:
-            del self.absent[holder]
-        if self.absent:
-            self._arm(next(iter(self.absent.values())) - now)
+            del self._absent[holder]
+        if self._absent:
+            self._arm(next(iter(self._absent.values())) - now)
         self._slices.start(self._freeing(due))
 
     def _freeing(self, holders: Iterable[LockHolder]) -> Iterator[None]:

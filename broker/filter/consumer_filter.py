@@ -8,18 +8,19 @@ of the last change of its expression: bitmaps of older messages do not apply to 
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
-from pocketmq.broker.filter.expression_filter import ExpressionFilter
+from pocketmq.broker.filter.expression_filter import ExpressionFilter, UnsharedExpressionFilter
 from pocketmq.broker.filter.subscription import SQL92, is_tag_type
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.bodies import SubscriptionData
 from pocketmq.runtime.clock import Clock
-from pocketmq.runtime.peer_text import clipped
+from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.record import entries_of
 from pocketmq.store.queue.record_filter import Judge
@@ -73,6 +74,21 @@ def compile_subscription(expression_type: str, expression: str | None, size_max:
     from pocketmq.broker.filter.expression_code import compile_expression
 
     return compile_expression(expression, size_max)
+
+
+def expression_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
+    """Return the filter of a subscription that came with a request. Raises ValueError like `compile_subscription`.
+
+    Short ones are cached, because a consumer repeats its expression in every pull.
+    """
+    if expression is not None and len(expression) > QUOTE_SIZE_MAX:
+        return UnsharedExpressionFilter(compile_subscription(expression_type or "", expression, size_max))
+    return _short_filter(expression_type, expression, size_max)
+
+
+@lru_cache(maxsize=256)
+def _short_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
+    return ExpressionFilter(compile_subscription(expression_type or "", expression, size_max))
 
 
 class ConsumerFilterManager(ConfigManager):

@@ -1,17 +1,14 @@
 """Checks and filters shared by pulls and pops: permissions of broker, group and topic, and the wanted messages."""
 
-from functools import lru_cache
 from typing import NoReturn
 
-from pocketmq.broker.filter.consumer_filter import compile_subscription
-from pocketmq.broker.filter.expression_filter import ExpressionFilter, UnsharedExpressionFilter
+from pocketmq.broker.filter.consumer_filter import expression_filter
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal, tag_filter
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX
 
 
 def forbid(remark: str) -> NoReturn:
@@ -64,19 +61,7 @@ def wanted(services: Services, expression_type: str | None, expression: str | No
             return tag_filter(expression)
         if not services.config.enable_property_filter:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
-        is_long = expression is not None and len(expression) > QUOTE_SIZE_MAX
-        make = _expression_filter if is_long else _short_expression_filter
-        return make(expression_type, expression, services.config.max_filter_expression_length)
+        return expression_filter(expression_type, expression, services.config.max_filter_expression_length)
     except ValueError as error:
         remark = f"parse the consumer's subscription failed: {error}"
         raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
-
-
-def _expression_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
-    judge = compile_subscription(expression_type or "", expression, size_max)
-    is_long = expression is not None and len(expression) > QUOTE_SIZE_MAX
-    return UnsharedExpressionFilter(judge) if is_long else ExpressionFilter(judge)
-
-
-# A consumer repeats its expression in every pull.
-_short_expression_filter = lru_cache(maxsize=256)(_expression_filter)
