@@ -44,7 +44,6 @@ from pocketmq.store.disk.file_disk import FileDisk
 log = logging.getLogger("broker")
 
 CLIENT_SCAN_S: Final = 10.0
-OFFSETS_FIRST_S: Final = 10.0
 FILTERS_S: Final = 10.0
 ACL_FILES_S: Final = 1.0
 """Interval at which the ACL files are checked for changes."""
@@ -222,7 +221,7 @@ class Broker:
         every, slices = services.timers.every, WorkSlices(services.timers)
         offsets_s = self.config.flush_consumer_offset_interval / 1000
         self._housekeeping = [
-            every(offsets_s, self._persist_offsets, OFFSETS_FIRST_S),
+            every(offsets_s, self._persist_offsets),
             every(FILTERS_S, lambda: services.filters.persist_in(self._writer)),
             every(self.store_config.clean_resource_interval / 1000, self._clean),
             every(CLIENT_SCAN_S, services.clients.scan),

@@ -85,15 +85,15 @@ class Timers:
         timer.hold(self._loop.call_later(seconds, timer.run_once))
         return timer
 
-    def every(self, seconds: float, callback: Callable[[], None], first: float | None = None) -> Timer:
-        """Call back every `seconds` of monotonic time, the first time after `first` (default: `seconds`)."""
+    def every(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call back every `seconds` of monotonic time."""
         timer = Timer(callback)
 
         def again() -> None:
             timer.hold(self._loop.call_later(seconds, again))
             timer.run()
 
-        timer.hold(self._loop.call_later(seconds if first is None else first, again))
+        timer.hold(self._loop.call_later(seconds, again))
         return timer
 
     def _sleep(self, timer: Timer) -> None:
