@@ -20,7 +20,7 @@ from pocketmq.broker.config import (
 )
 from pocketmq.broker.put.message_id import message_id_template
 from pocketmq.broker.services import Services
-from pocketmq.remoting.server import pack_host
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.runtime.config_updates import ConfigUpdates, Rules
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.store.config import MessageStoreConfig

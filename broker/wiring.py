@@ -56,7 +56,7 @@ from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_op import TransactionProgress
 from pocketmq.remoting.bodies import DataVersion
 from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.server import pack_host
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.tls import ReloadingContext
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.table_writer import TableWriter

@@ -2,9 +2,13 @@
 
 A frame is `length, mark, header, body` (`layout`). Both lengths are checked before memory is used, and only received bytes
 are kept: a connection pins at most one frame of FRAME_SIZE_MAX bytes.
+
+Received bytes are split a few frames at a time, when these can be served. Thousands of small frames that wait would
+otherwise be as many small objects, between which others are allocated that stay: Python gives only whole arenas back.
 """
 
 import struct
+import sys
 from typing import Final
 
 from pocketmq.remoting.foreign import Foreign, foreign_protocol
@@ -30,29 +34,55 @@ class FrameBuffer:
     """Splits a byte stream into frames. `held` is the number of bytes kept of an unfinished frame.
 
     `_chunks` contains them; `_needed` is the size at which they are joined and parsed again (0 if nothing is held), so that
-    a large frame received in many reads is joined once.
+    a large frame received in many reads is joined once. `_unsplit` from `_start` on is what `split` continues with.
     """
 
-    __slots__ = ("_chunks", "_frame_size_max", "_header_size_max", "_needed", "held")
+    __slots__ = (
+        "_chunks", "_frame_size_max", "_frames_max", "_header_size_max", "_needed", "_start", "_unsplit", "held"
+    )  # fmt: skip
 
-    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = FRAME_SIZE_MAX) -> None:
+    def __init__(
+        self, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = FRAME_SIZE_MAX, frames_max: int = sys.maxsize
+    ) -> None:
+        """`frames_max`: number of frames that `feed` and `split` return at most."""
         self._frame_size_max = frame_size_max
         self._header_size_max = header_size_max
+        self._frames_max = frames_max
         self._chunks: list[bytes | bytearray] = []
         self._needed = 0
+        self._unsplit, self._start = b"", 0
         self.held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames completed by `data`, in order. Raises FrameError for a length out of range."""
+        """Return the first frames completed by `data`, in order. If they are `frames_max`, `split` returns the next ones.
+
+        Raises FrameError for a length out of range.
+        """
         if self._needed:
             self._keep(data)
             if self.held < self._needed:
                 return []
             data = b"".join(self._chunks)
             self.clear()
+        elif self._unsplit:
+            data = self._unsplit[self._start :] + data
+        return self._split(data, 0)
+
+    def split(self) -> list[Frame]:
+        """Return the next frames of the bytes that `feed` has not split. Raises FrameError as `feed` does."""
+        return self._split(self._unsplit, self._start) if self._unsplit else []
+
+    def unsplit_frames(self) -> list[Frame]:
+        """Return the frames that `split` has yet to return, without taking them; none if one of them is invalid."""
+        try:
+            return FrameBuffer(self._frame_size_max, self._header_size_max).feed(self._unsplit[self._start :])
+        except FrameError:
+            return []
+
+    def _split(self, data: bytes, start: int) -> list[Frame]:
         frames: list[Frame] = []
         unpack_head = _HEAD.unpack_from
-        start, end = 0, len(data)
+        end, frames_max = len(data), self._frames_max
         needed = 8
         while end - start >= 8:
             length, mark = unpack_head(data, start)
@@ -71,6 +101,11 @@ class FrameBuffer:
                 break
             frames.append((mark >> 24, data[start + 8 : header_end], data[header_end:frame_end]))
             start = frame_end
+            if len(frames) == frames_max and start < end:
+                # What is split is given up only when it is as long as the rest: each byte is copied once, on average.
+                self._unsplit, self._start = (data[start:], 0) if start > end - start else (data, start)
+                return frames
+        self._unsplit, self._start = b"", 0
         if start < end:
             self._chunks.append(data[start:] if start else data)
             self.held = end - start
@@ -78,8 +113,9 @@ class FrameBuffer:
         return frames
 
     def clear(self) -> None:
-        """Discard an unfinished frame."""
+        """Discard an unfinished frame, and what is not split."""
         self._chunks.clear()
+        self._unsplit, self._start = b"", 0
         self._needed = self.held = 0
 
     def _keep(self, data: bytes) -> None:

@@ -11,9 +11,7 @@ that a connection may be silent or slow. A connection beyond a limit is dropped 
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
-import struct
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final
@@ -24,10 +22,10 @@ from pocketmq.remoting.dispatch import Dispatcher, Route
 from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE, unread_in_kernel
 from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
-from pocketmq.remoting.listener import Admission, Connection, Listener
+from pocketmq.remoting.listener import Admission, Connection, Listener, TlsListener
 from pocketmq.remoting.tls import ServerTls
-from pocketmq.remoting.tls_listener import TlsListener
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 
@@ -39,7 +37,8 @@ JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
 MANY_REQUESTS: Final = 8
 """A connection that sent more requests in one read is costly (`fair_share`)."""
-SERVED_AT_ONCE: Final = 16  # requests of a costly connection that are served before its answers are measured
+SERVED_AT_ONCE: Final = 16
+"""Requests of a costly connection that are split from its bytes at once, and served before its answers are measured."""
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
@@ -73,14 +72,14 @@ class Channel(Connection):
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
         self._channels = channels
         self._serve = dispatcher.serve
-        self._frames = FrameBuffer(header_size_max=channels.header_size_max)
+        self._frames = FrameBuffer(header_size_max=channels.header_size_max, frames_max=SERVED_AT_ONCE)
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = OPAQUE_FIRST
         self._deferred_count = 0
         self._is_paused = False
         self._unread_because = 0
-        self.frames_left: list[Frame] = []
+        self._frames_left: list[Frame] = []
         self.is_costly = False
         """Set by `fair_share`."""
         self._waits_for_share = False
@@ -129,10 +128,9 @@ class Channel(Connection):
         try:
             found = frames.feed(data)
             if frames.held or self._held:
-                self._held = frames.held
-                channels.frame_grew(self, self._held, is_new=bool(found))
-            if self.is_costly or len(found) > MANY_REQUESTS or self.frames_left:
-                self.frames_left += found
+                self._frame_grew(is_new=bool(found))
+            if self.is_costly or len(found) > MANY_REQUESTS or self._frames_left:
+                self._frames_left += found
                 self._serve_left()
                 return
             costly_s = self.last_active + COSTLY_S
@@ -140,7 +138,7 @@ class Channel(Connection):
                 self._serve(self, frame, out)
                 self.is_costly = monotonic() > costly_s
                 if self.is_costly or self._unread_because & _UNSERVED:
-                    self.frames_left += found[count:]
+                    self._frames_left += found[count:]
                     break
         except FrameError as error:
             self._broken(error)
@@ -152,12 +150,12 @@ class Channel(Connection):
                 # batches fall into step: all are served, then all read.
                 channels.turn.run()
                 self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
-        if self.frames_left:
+        if self._frames_left:
             self._serve_left()
 
     def serve_some(self, end_s: float) -> bool:
         """Serve the next few requests that are left, until `end_s`; return whether more can be served now."""
-        channels, left, out = self._channels, self.frames_left, self._out
+        channels, left, out = self._channels, self._frames_left, self._out
         channels.turn.arm()
         was_empty, count, serve = not out, 0, self._serve
         try:
@@ -166,15 +164,28 @@ class Channel(Connection):
                 count += 1
                 if self._unread_because & _UNSERVED or monotonic() > end_s:
                     break
+            del left[:count]
+            if not left and (found := self._frames.split()):
+                left += found
+                if self._frames.held:
+                    self._frame_grew(is_new=True)
         except FrameError as error:
             self._broken(error)
             return False
-        del left[:count]
         if was_empty and out:
             channels.unwritten.append(self)
         if self.unsent_bytes > WRITE_BUFFER_MAX or (was_empty and out and len(out[-1]) >= LARGE_ANSWER_SIZE):
             channels.turn.run()
         return bool(left) and self._can_serve
+
+    @property
+    def frames_left(self) -> list[Frame]:
+        """Requests that were read and are not served yet."""
+        return self._frames_left + self._frames.unsplit_frames() if self._frames_left else []
+
+    def _frame_grew(self, *, is_new: bool) -> None:
+        self._held = self._frames.held
+        self._channels.frame_grew(self, self._held, is_new=is_new)
 
     @property
     def _can_serve(self) -> bool:
@@ -183,21 +194,21 @@ class Channel(Connection):
     def has_waited(self) -> None:
         """The connection waits for its share no longer: what is left, if anything, waits for the peer to read."""
         self._waits_for_share = False
-        if not self.frames_left:
+        if not self._frames_left:
             self._go_on_reading(_LEFT)
 
     def _serve_left(self) -> None:
         """Serve the requests that were read, as far as the share of costly connections goes."""
-        if not self.frames_left or self._waits_for_share:
+        if not self._frames_left or self._waits_for_share:
             return
         self._waits_for_share = not self._channels.share.serve(self)
-        if self.frames_left:
+        if self._frames_left:
             self._stop_reading(_LEFT)
         else:
             self._go_on_reading(_LEFT)
 
     def _broken(self, error: FrameError) -> None:
-        self.frames_left.clear()
+        self._frames_left.clear()
         self._frames.clear()
         self._channels.broken(self, error)
         self._channels.turn.run()  # send the answers to the requests before the invalid frame
@@ -211,7 +222,7 @@ class Channel(Connection):
         self._channels.forget(self)
         self._out.clear()
         self._frames.clear()
-        self.frames_left.clear()
+        self._frames_left.clear()
         closed = ChannelClosed if self.is_heard or self.is_closing else NeverHeard
         because = f": {exc}" if exc else ""
         for future in self._waiting.values():
@@ -233,7 +244,7 @@ class Channel(Connection):
         self._is_paused = False
         self._channels.reads_again(self)
         self._go_on_reading(_UNSENT)
-        if self.frames_left:
+        if self._frames_left:
             # Not now: the transport calls this in the middle of a write.
             self._channels.timers.after(0.0, self._serve_left)
 
@@ -419,19 +430,6 @@ class Channel(Connection):
         future = self._waiting.pop(opaque, None)
         if future is not None and not future.done():
             future.set_exception(TimeoutError(f"no answer from {self.remote_address} to code {code} within {timeout_s:g} s"))
-
-
-def plain_host(host: str) -> str:
-    """Return an address as text; an IPv4 address mapped to IPv6 (`::ffff:a.b.c.d`) in its IPv4 form."""
-    mapped = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(mapped, ipaddress.IPv6Address) and mapped.ipv4_mapped is not None:
-        return str(mapped.ipv4_mapped)
-    return str(mapped)
-
-
-def pack_host(host: str, port: int) -> bytes:
-    """Return address (4 or 16 bytes) and port (i32) in the form of message records and offsetMsgIds."""
-    return ipaddress.ip_address(host).packed + struct.pack(">i", port)
 
 
 class RemotingServer:

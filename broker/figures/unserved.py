@@ -38,12 +38,13 @@ def unserved(channels: Channels | None) -> Mapping[str, Unserved]:
         return found
     now_s, looked_at = channels.timers.clock.monotonic(), 0
     for channel in channels.open:
-        for pool in _pools(channel.frames_left):
+        left = channel.frames_left
+        for pool in _pools(left):
             before = found[pool]
             # Nothing is read while requests are left, so they came with the last data, or before it.
             wait_ms = max(before.wait_ms, round((now_s - channel.last_active) * 1000))
             found[pool] = Unserved(before.requests + 1, wait_ms)
-        looked_at += len(channel.frames_left)
+        looked_at += len(left)
         if looked_at > COUNTED_MAX:
             break
     return found

@@ -12,9 +12,8 @@ from typing import Final
 from pocketmq.broker.context import Context
 from pocketmq.broker.ha.ha_connection import HAConnection
 from pocketmq.remoting.allow_list import networks
-from pocketmq.remoting.listener import Admission, Listener
+from pocketmq.remoting.listener import Admission, Listener, TlsListener
 from pocketmq.remoting.tls import ServerTls
-from pocketmq.remoting.tls_listener import TlsListener
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.lifecycle import listening
 from pocketmq.runtime.refusal_log import RefusalLog

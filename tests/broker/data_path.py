@@ -13,7 +13,7 @@ from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Frame, FrameBuffer
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from pocketmq.remoting.server import pack_host
+from pocketmq.remoting.hosts import pack_host
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.record import Record, bounds, decode_record

@@ -14,7 +14,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import encode_request
-from pocketmq.remoting.frame import FrameBuffer
+from pocketmq.remoting.frame import frame_head
 from pocketmq.remoting.headers.consumer import BrokerStatsRequestHeader
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
@@ -117,15 +117,19 @@ async def test_requests_that_wait_for_their_turn_are_the_queues_of_broker_status
         await send(client, broker, 1)
         (channel,) = channels.open
         header = SendMessageRequestHeaderV2("g", "T", "TBW102", 4, 0, 0, 0, 0, None)
-        frames = FrameBuffer().feed(b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"x", 1)))
-        frames += [(1, (12).to_bytes(2, "big") + bytes(20), b"")] * 2  # binary headers of QUERY_MESSAGE
-        frames += [(0, b'{"code":%d,"opaque":1}' % code, b"") for code in (361, 200_051, 200_151, 200_053)]
+        data = b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"x", 1))
+        binary = (12).to_bytes(2, "big") + bytes(20)  # headers of QUERY_MESSAGE
+        data += (frame_head(1, len(binary), 0) + binary) * 20
+        for code in (361, 200_051, 200_151, 200_053):
+            loose = b'{"code":%d,"opaque":1}' % code
+            data += frame_head(0, len(loose), 0) + loose
+        channel.is_costly = True
+        channel.pause_requests(is_paused=True)
+        channel.data_received(data)
         channel.last_active -= 3
-        channel.frames_left += frames
         found = unserved(channels)
         lines = runtime_info_of(broker.services)
-        channel.frames_left.clear()
-    assert found["send"].requests == 1 and found["query"].requests == 2 and found["pull"].requests == 0
+    assert found["send"].requests == 1 and found["query"].requests == 20 and found["pull"].requests == 0
     assert found["send"].wait_ms >= 3000 and found["EndTransaction"].requests == 0
     assert (lines["litePullThreadPoolQueueSize"], lines["ackThreadPoolQueueSize"]) == ("1", "3")
     assert int(lines["ackThreadPoolQueueHeadWaitTimeMills"]) >= 3000

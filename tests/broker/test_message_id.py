@@ -1,7 +1,7 @@
 import pytest
 
 from pocketmq.broker.put.message_id import decode_message_id, encode_message_id
-from pocketmq.remoting.server import pack_host
+from pocketmq.remoting.hosts import pack_host
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,35 @@ def test_encoded_frame_head_matches_the_declaration(serialize_type, header_lengt
         serialize_type,
         header_length,
     )
+
+
+@given(
+    st.lists(st.sampled_from(TABLE), max_size=40),
+    st.lists(st.integers(1, 90), max_size=30),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_frames_are_split_a_few_at_a_time(rows, cuts, frames_max, is_fed_early):
+    stream = b"".join(data for data, _ in rows)
+    frames, got, position = FrameBuffer(frames_max=frames_max), [], 0
+    for size in [*cuts, len(stream)]:
+        found = frames.feed(stream[position : position + size])
+        position += size
+        while found:
+            assert len(found) <= frames_max
+            got += found
+            left = frames.unsplit_frames()
+            found = [] if is_fed_early else frames.split()
+            assert is_fed_early or left[: len(found)] == found
+    while found := frames.split():
+        got += found
+    assert got == [frame for _, frame in rows] and frames.held == 0
+
+
+def test_an_invalid_frame_is_found_after_those_before_it_are_split():
+    frames = FrameBuffer(frames_max=1)
+    data, frame = TABLE[2]
+    assert frames.feed(data * 2 + b"\xff" * 8) == [frame]
+    assert frames.unsplit_frames() == [] and frames.split() == [frame]
+    with pytest.raises(FrameError, match="limit 16777216"):
+        frames.split()

@@ -10,7 +10,7 @@ from pocketmq.remoting.command import Response, decode_header, encode_request
 from pocketmq.remoting.dispatch import Deferred, Route, routes
 from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.remoting.header import NoHeader
-from pocketmq.remoting.server import plain_host
+from pocketmq.remoting.hosts import plain_host
 from pocketmq.runtime.turn import Phase
 
 ECHO, HOLD, BIG, ASK_BACK = 1, 2, 3, 4

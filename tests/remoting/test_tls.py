@@ -175,7 +175,7 @@ async def test_connection_without_handshake_is_dropped(remoting, files):
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
 async def test_pending_handshakes_have_a_timeout_and_count_as_connections(remoting, files, monkeypatch, sent):
-    monkeypatch.setattr("pocketmq.remoting.tls_listener.HANDSHAKE_MAX_S", 1.0)
+    monkeypatch.setattr("pocketmq.remoting.listener.HANDSHAKE_MAX_S", 1.0)
     limits = ConnectionLimits(max_connections=2, slow_connection_seconds=1)
     config = enforcing(files, mode=TlsMode.PERMISSIVE)
     _, address = await remoting.serve(TABLE, tls=server_tls(config), limits=limits)

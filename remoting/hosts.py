@@ -1,0 +1,17 @@
+"""Addresses of peers as text and in the form of message records."""
+
+import ipaddress
+import struct
+
+
+def plain_host(host: str) -> str:
+    """Return an address as text; an IPv4 address mapped to IPv6 (`::ffff:a.b.c.d`) in its IPv4 form."""
+    mapped = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(mapped, ipaddress.IPv6Address) and mapped.ipv4_mapped is not None:
+        return str(mapped.ipv4_mapped)
+    return str(mapped)
+
+
+def pack_host(host: str, port: int) -> bytes:
+    """Return address (4 or 16 bytes) and port (i32) in the form of message records and offsetMsgIds."""
+    return ipaddress.ip_address(host).packed + struct.pack(">i", port)
