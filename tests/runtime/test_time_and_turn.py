@@ -40,15 +40,15 @@ async def test_liveness_timers_do_not_follow_message_time():
     clock, ran = VirtualClock(), []
     timers = Timers(clock, asyncio.get_running_loop())
     timers.after(3600, lambda: ran.append("late"))
-    again = timers.every(3600, lambda: ran.append("again"), first=0.001)
+    again = timers.every(0.001, lambda: ran.append("again"))
     clock.advance(400 * DAY_MS)
     assert ran == []
     end = time.monotonic() + 5
-    while not ran:
+    while len(ran) < 2:
         assert time.monotonic() < end
         await asyncio.sleep(0.001)
     again.cancel()
-    assert ran == ["again"]
+    assert set(ran) == {"again"}
 
 
 async def test_finished_timer_leaves_no_reference_cycle():
