@@ -35,10 +35,12 @@ DEFERRED_MAX: Final = 4096
 """Unanswered requests of one connection above which reading from it is paused."""
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
-MANY_REQUESTS: Final = 8
+MANY_REQUESTS: Final = 16
 """A connection that sent more requests in one read is costly (`fair_share`)."""
 SERVED_AT_ONCE: Final = 16
-"""Requests of a costly connection that are split from its bytes at once, and served before its answers are measured."""
+"""Requests of a costly connection that are served before its answers are measured."""
+SPLIT_AT_ONCE: Final = 2 * SERVED_AT_ONCE
+"""Requests that are split from received bytes at once; more than MANY_REQUESTS, so that the others wait for a share."""
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
@@ -72,7 +74,7 @@ class Channel(Connection):
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
         self._channels = channels
         self._serve = dispatcher.serve
-        self._frames = FrameBuffer(header_size_max=channels.header_size_max, frames_max=SERVED_AT_ONCE)
+        self._frames = FrameBuffer(header_size_max=channels.header_size_max, frames_max=SPLIT_AT_ONCE)
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = OPAQUE_FIRST
