@@ -35,12 +35,10 @@ DEFERRED_MAX: Final = 4096
 """Unanswered requests of one connection above which reading from it is paused."""
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
-MANY_REQUESTS: Final = 16
-"""A connection that sent more requests in one read is costly (`fair_share`)."""
+MANY_REQUESTS: Final = 8
+"""The time for more requests than these in one read is charged to the share of costly connections (`fair_share`)."""
 SERVED_AT_ONCE: Final = 16
-"""Requests of a costly connection that are served before its answers are measured."""
-SPLIT_AT_ONCE: Final = 2 * SERVED_AT_ONCE
-"""Requests that are split from received bytes at once; more than MANY_REQUESTS, so that the others wait for a share."""
+"""Requests of one connection that are served before its answers are measured: with more in one read it is costly."""
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
@@ -74,7 +72,7 @@ class Channel(Connection):
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
         self._channels = channels
         self._serve = dispatcher.serve
-        self._frames = FrameBuffer(header_size_max=channels.header_size_max, frames_max=SPLIT_AT_ONCE)
+        self._frames = FrameBuffer(header_size_max=channels.header_size_max, frames_max=2 * SERVED_AT_ONCE)
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = OPAQUE_FIRST
@@ -126,30 +124,32 @@ class Channel(Connection):
         self.last_active = channels.timers.clock.monotonic()
         out = self._out
         was_empty = not out
-        frames = self._frames
         try:
-            found = frames.feed(data)
-            if frames.held or self._held:
+            found = self._frames.feed(data)
+            if self._frames.held or self._held:
                 self._frame_grew(is_new=bool(found))
-            if self.is_costly or len(found) > MANY_REQUESTS or self._frames_left:
+            is_many = len(found) > MANY_REQUESTS
+            must_wait = is_many and (len(found) > SERVED_AT_ONCE or not channels.share.has_time)
+            if self.is_costly or self._frames_left or must_wait:
                 self._frames_left += found
                 self._serve_left()
                 return
             costly_s = self.last_active + COSTLY_S
             for count, frame in enumerate(found, 1):
                 self._serve(self, frame, out)
-                self.is_costly = monotonic() > costly_s
+                self.is_costly = (now_s := monotonic()) > costly_s
                 if self.is_costly or self._unread_because & _UNSERVED:
                     self._frames_left += found[count:]
                     break
+            if is_many:
+                channels.share.charge(now_s - self.last_active)
         except FrameError as error:
             self._broken(error)
             return
         if was_empty and out:
             channels.unwritten.append(self)
             if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                # End the turn here, so that the peer can read while others are served. Otherwise clients that pull large
-                # batches fall into step: all are served, then all read.
+                # End the turn here, so that the peer reads while others are served. Otherwise all are served, then all read.
                 channels.turn.run()
                 self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
         if self._frames_left:
