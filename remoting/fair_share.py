@@ -1,10 +1,10 @@
 """Limit on the event loop's time spent on connections with expensive requests.
 
-A connection is *costly* if very many of its requests came in one read, if its last requests took long, or while many bytes of
-its answers are unread. All costly connections together get a fixed share of each loop turn, a few requests at a time. The
+A connection is *costly* if very many of its requests came in one read, if its last requests took long, or while many bytes
+of its answers are unread. All costly connections together get a fixed share of each loop turn, a few requests at a time. The
 remaining requests wait for the next turn, and the connection is not read until they are served. Other connections are served
-at once, so that their requests wait for at most one share, however many costly connections there are; if many requests came
-in one read, they are charged to the share, and wait too when it is used up. If a single request exceeds the share, costly
+at once, so that their requests wait for at most one share, however many costly connections there are. Many requests of one
+read are charged to the share; when twice as much is used up, they wait too. If a single request exceeds the share, costly
 connections pause for as long as it took: together they get at most half of the loop's time.
 
 Among waiting connections, the one with the fewest unread bytes comes first: peers that read their answers are served before
@@ -27,7 +27,7 @@ from pocketmq.runtime.timers import Timers
 if TYPE_CHECKING:
     from pocketmq.remoting.server import Channel
 
-TURN_S: Final = 0.008
+TURN_S: Final = 0.004
 """Time for all costly connections in one turn of the loop."""
 STEP_S: Final = 0.0005
 """Time for one connection before the next one is chosen."""
@@ -65,7 +65,7 @@ class FairShare:
 
     def serve(self, channel: "Channel") -> bool:
         """Serve a costly connection as long as the share lasts; return False when the rest must wait for turns to come."""
-        if self.has_time and not self._serve_some(channel, self._left_s):
+        if not self._waiting and self._left_s > 0 and not self._serve_some(channel, self._left_s):
             return True
         self._wait(channel)
         return False
@@ -87,9 +87,9 @@ class FairShare:
             channel.is_costly = seconds > COSTLY_S or channel.has_unread(UNREAD_SIZE)
 
     @property
-    def has_time(self) -> bool:
-        """Whether there is time left in this turn, and no connection waits for it."""
-        return self._left_s > 0 and not self._waiting
+    def has_time_for_many(self) -> bool:
+        """Whether many requests of one read can be served now: no connection waits, and the share is not used up twice."""
+        return self._left_s > -TURN_S and not self._waiting
 
     def charge(self, seconds: float) -> float:
         """Take the time for which a connection was served from the share of this turn; return its CPU time."""

@@ -129,7 +129,7 @@ class Channel(Connection):
             if self._frames.held or self._held:
                 self._frame_grew(is_new=bool(found))
             is_many = len(found) > MANY_REQUESTS
-            must_wait = is_many and (len(found) > SERVED_AT_ONCE or not channels.share.has_time)
+            must_wait = is_many and (len(found) > SERVED_AT_ONCE or not channels.share.has_time_for_many)
             if self.is_costly or self._frames_left or must_wait:
                 self._frames_left += found
                 self._serve_left()
