@@ -39,7 +39,8 @@ help:
 # Of pip's output only the fetched packages are shown, as progress.
 # spark-env.sh is read by Spark's scripts that start the JVM. The JVM looks for data sources with $PYSPARK_PYTHON, else with the
 # python3 on the PATH, which is another one if $(VENV) is not activated.
-# Servers start in half the time when their modules are compiled.
+# Servers start in half the time when their modules are compiled. Of modules that an egg-info lists, each test process would make
+# its own copies with assertions rewritten, because PocketMQ is a plugin of pytest too.
 define install
 	@echo "installing PocketMQ with [$(1)] into $(VENV) (the first time takes a minute or two)"
 	@$(PY) -m pip install --disable-pip-version-check --no-input -e '.[$(1)]' \
@@ -47,6 +48,7 @@ define install
 		| { grep --line-buffered -E '^(Collecting|Installing|Successfully|ERROR|error|WARNING: Retrying)' || true; } | cut -c 1-150
 	@conf="$$($(PY) -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "conf")')" && mkdir -p "$$conf" && \
 	echo ': "$${PYSPARK_PYTHON:=$(CURDIR)/$(PY)}"' > "$$conf/spark-env.sh"
+	@rm -rf pocketmq.egg-info
 	@$(PY) -m compileall -q pocketmq pocketmq/*/
 	@touch $@
 endef
