@@ -7,12 +7,12 @@ Samples are kept as in Java's StatsItem (`stats_item`). Figures are the differen
 latest sample; Apache's end at the last sample of the row, up to an hour ago.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
 from pocketmq.broker.stats.counter import Counter
+from pocketmq.broker.stats.recent import SampleRing
 from pocketmq.broker.stats.samples import Samples
 from pocketmq.broker.stats.stats_item import StatsItem
 from pocketmq.runtime.clock import Clock
@@ -49,7 +49,7 @@ class BrokerStats:
         """Happens at the end of each turn with new messages, with their number."""
         # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
         self.others: dict[tuple[str, str], Callable[[], int]] = {}
-        self._tps: deque[tuple[float, int, int, int, int]] = deque(maxlen=TPS_WINDOWS_S[-1] + 1)
+        self._tps = SampleRing(TPS_WINDOWS_S[-1] + 1, 5)
         self._days = DayTotals()
         self._samples = Samples(
             cluster_name, self._puts, self._gets, self._send_backs, self.others, self.put_total, self.get_total
@@ -132,7 +132,7 @@ class BrokerStats:
     def sample_tps(self) -> None:
         """Take a sample for the rates per second. Must run every second."""
         put, got = self.put_total, self.get_total
-        self._tps.append((self.clock.monotonic(), put.nums, got.times, self.misses, got.nums))
+        self._tps.add((self.clock.monotonic(), put.nums, got.times, self.misses, got.nums))
 
     # --- figures for tools ------------------------------------------------------------------------------------------
 
@@ -156,12 +156,11 @@ class BrokerStats:
         Each has values over the last 10, 60 and 600 s, or the time since the start if that is shorter.
         """
 
-        def rates(column: Callable[[tuple[float, int, int, int, int]], int]) -> list[float]:
-            rows = self._tps
+        def rates(column: Callable[[Sequence[float]], float]) -> list[float]:
             found = []
             for window_s in TPS_WINDOWS_S:
                 # Apache omits windows that are not full yet; clusterList then fails on the empty text.
-                last, first = rows[-1], rows[max(len(rows) - 1 - window_s, 0)]
+                last, first = self._tps.before(0), self._tps.before(window_s)
                 found.append((column(last) - column(first)) / max(last[0] - first[0], 1.0))
             return found
 

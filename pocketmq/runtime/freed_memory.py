@@ -96,10 +96,12 @@ class FreedMemory:
         if size is None or self._smallest is None or self._last is None:
             return
         self._smallest = min(self._smallest, size)
+        if not self._is_trimming:
+            self._thread = None  # its small objects are from a time of much memory, and keep an arena
         if size >= self._last + GROWN_BYTES:
             self._rest = self._looks_left = 1
         self._looks_left -= 1
-        if self._looks_left <= 0 and size >= self._smallest + GROWN_BYTES and not self._is_trimming:
+        if self._looks_left <= 0 and size >= self._smallest + GROWN_BYTES and self._thread is None:
             if self._is_quickly_collected(size - self._smallest):
                 gc.collect()  # not in the thread: objects of the event loop may be among the garbage
             self._thread = threading.Thread(target=self._trim, args=(size,), name="freed-memory", daemon=True)
