@@ -86,7 +86,10 @@ def _wait(
     header = request.header
     topics = header.topic, *services.pops.retry_topics(header.topic, header.consumer_group)
     key = header.topic, header.consumer_group, header.queue_id
-    return polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel, request.size)
+    held = polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel, request.size)
+    if held is not None:
+        request.drop_content()
+    return held
 
 
 def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wanted:

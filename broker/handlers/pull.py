@@ -66,7 +66,9 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
             partial(_pull_again, services, request),
             request.size,
         )
-        return response if held is None else held
+        if held is not None:
+            request.drop_content()
+            return held
     return response
 
 

@@ -1,6 +1,8 @@
 """Held requests: linear work, limits, and isolation of one client's failure from the others."""
 
+import json
 import time
+import tracemalloc
 
 import pytest
 
@@ -8,8 +10,9 @@ from pocketmq.broker.polling.deadline_wheel import DeadlineWheel
 from pocketmq.broker.polling.held_requests import HeldRequest, HoldLimits
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
 from pocketmq.broker.polling.pop_polling import PopLongPollingService
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import JSON, RequestCode, ResponseCode
 from pocketmq.remoting.command import Response
+from pocketmq.remoting.header import ext_map
 from pocketmq.runtime.timers import Timers
 from pocketmq.store.format.message import Arrival
 from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
@@ -239,3 +242,26 @@ async def test_held_pull_of_a_peer_that_does_not_read_waits_until_it_reads(path)
     path.clock.seconds += 1
     await until(lambda: slow.out)
     assert len(records(slow.take()[0].body)) == 1
+
+
+async def test_held_pull_does_not_keep_the_bytes_of_its_header(path):
+    """Fields that are not declared may be long."""
+    count, size = 100, 20_000
+    fields = ext_map(pull_header(0, sys_flag=SUSPEND)) | {"unknown": "x" * size}
+    tracemalloc.start()
+    try:
+        for opaque in range(count):
+            header = json.dumps(
+                {"code": 11, "language": "JAVA", "version": 0, "opaque": opaque, "flag": 0, "extFields": fields}
+            )
+            path.serve((JSON, header.encode(), b""), path.channel)
+        del header
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert path.channel.deferred_count == path.services.holds.count == count
+    assert kept < count * size // 4
+    path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"here")
+    path.turn()
+    answers = path.channel.take()
+    assert sorted(answer.opaque for answer in answers if b"here" in answer.body) == list(range(count))

@@ -2,8 +2,11 @@
 
 The first broker hands out messages of one queue and gets acks for some, singly and in a batch; the invisible time of one
 message is prolonged. A second queue is popped in order. Then the broker ends: cleanly, or by kill -9 after its offsets and
-the progress of its timers are written and before a timer is due, because Apache's broker delivers again what was delivered
-after that progress. The second broker hands out the rest, each once, and no acknowledged message.
+the progress of its timers are written. The second broker hands out the rest, each once, and no acknowledged message.
+
+PocketMQ ends after it has taken the check point and the acks of the first pop out of its timers, and has written that.
+Apache's broker takes timers again that were taken after the written progress; and if it starts when they are overdue, it
+handles a check point before the acks that follow it.
 """
 
 import base64
@@ -30,7 +33,7 @@ ACKNOWLEDGED, IN_BATCH, HELD, LATER = ["ack 0", "ack 1", "ack 2"], ["batch 0", "
 SENT = [*ACKNOWLEDGED, HELD[0], *IN_BATCH, HELD[1], LATER]
 IN_ORDER = ["first", "second", "third"]
 CASES = [(first, ending) for first in ("pocketmq", "apache") for ending in ("stop", "kill")]
-INVISIBLE_MS, LATER_MS = 12_000, 20_000  # the first broker ends before: Apache's writes offsets from its tenth second on
+INVISIBLE_MS, LATER_MS = 8_000, 24_000
 CONFIG: dict[str, object] = {
     "timerWheelEnable": "true",
     "timerFlushIntervalMs": 1000,
@@ -50,9 +53,13 @@ def run(folder: Path, first: str, ending: str) -> None:
             later_ms = _first_life(connection)
             timer_count = connection.max_offset(TIMER_TOPIC, 0)
         assert timer_count > 0, "check points and acknowledgements are timers"
-        wait(lambda: _timers_written(folder) >= timer_count, "the timers' progress to be written", PATIENCE_S)
+        wait(lambda: _timers_written(folder)[1] >= timer_count, "the timers' progress to be written", PATIENCE_S)
         wait(lambda: _written(folder) == (len(SENT), 1), "consumer offsets to be written", PATIENCE_S)
-        assert time.time() * 1000 < later_ms - LATER_MS + INVISIBLE_MS, "the broker ends before a timer is due"
+        if first == "pocketmq":
+            taken_ms = later_ms - LATER_MS + INVISIBLE_MS + 1000
+            wait(
+                lambda: _timers_written(folder)[0] > taken_ms and _is_revive_written(folder), "revived messages", PATIENCE_S
+            )
         cluster.stop_broker() if ending == "stop" else cluster.kill_broker()
         cluster.start_broker(_flavour(second))
         with Connection(cluster.broker_address) as connection:
@@ -76,13 +83,19 @@ def _written(folder: Path) -> tuple[int, int]:
         return -1, -1
 
 
-def _timers_written(folder: Path) -> int:
-    """Return the offset of the timer queue in timercheck, the third of its numbers."""
+def _is_revive_written(folder: Path) -> bool:
+    """Return whether the file of consumer offsets has the progress of reviving."""
+    return any("REVIVE_LOG" in path.read_text() for path in folder.rglob("config/consumerOffset.json"))
+
+
+def _timers_written(folder: Path) -> tuple[int, int]:
+    """Return the time before which all timers are delivered and the offset of the timer queue, as written in timercheck."""
     try:
         (path,) = folder.rglob("config/timercheck")
-        return int(struct.unpack_from(">3q", path.read_bytes())[2])
+        read_time_ms, _, queue_offset = struct.unpack_from(">3q", path.read_bytes())
+        return int(read_time_ms), int(queue_offset)
     except (ValueError, struct.error, FileNotFoundError):
-        return -1
+        return -1, -1
 
 
 def _first_life(connection: Connection) -> int:

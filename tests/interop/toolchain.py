@@ -5,6 +5,7 @@ Everything is kept under ``${POCKETMQ_CACHE:-$HOME/.cache/pocketmq}``, so the ne
 final name only when it is complete, so that an interrupted download is repeated.
 """
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -110,16 +111,19 @@ def _digest(sources: list[Path]) -> str:
 
 
 def _made_once(folder: Path, what: str, make: Callable[[Path], None]) -> Path:
+    """Make a folder, unless it exists; other threads and processes that need it wait meanwhile."""
     if folder.exists():
         return folder
-    print(f"\n[interop] downloading or building {what} in {folder} (once) ...", file=sys.__stderr__, flush=True)
-    draft = folder.with_name(f"{folder.name}.draft-{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    make(draft)
-    if folder.exists():  # another run was faster
-        shutil.rmtree(draft)
-    else:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder
+        print(f"\n[interop] downloading or building {what} in {folder} (once) ...", file=sys.__stderr__, flush=True)
+        draft = folder.with_name(f"{folder.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        make(draft)
         draft.rename(folder)
     return folder
 
