@@ -263,5 +263,6 @@ async def test_held_pull_does_not_keep_the_bytes_of_its_header(path):
     assert kept < count * size // 4
     path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"here")
     path.turn()
+    await until(lambda: path.services.holds.count == 0)
     answers = path.channel.take()
     assert sorted(answer.opaque for answer in answers if b"here" in answer.body) == list(range(count))
