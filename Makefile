@@ -14,7 +14,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
-# With it, as in many container images, each of the hundreds of processes of the tests would compile all its modules again.
+# PYTHONDONTWRITEBYTECODE, which many container images set, would make each process of the tests compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
@@ -39,8 +39,8 @@ help:
 # Of pip's output only the fetched packages are shown, as progress.
 # spark-env.sh is read by Spark's scripts that start the JVM. The JVM looks for data sources with $PYSPARK_PYTHON, else with the
 # python3 on the PATH, which is another one if $(VENV) is not activated.
-# Servers start in half the time when their modules are compiled. Of modules that an egg-info lists, each test process would make
-# its own copies with assertions rewritten, because PocketMQ is a plugin of pytest too.
+# Modules are compiled so that servers start in half the time. The egg-info is removed because pytest rewrites the assertions of
+# all modules that it lists (PocketMQ is a pytest plugin), in each test process.
 define install
 	@echo "installing PocketMQ with [$(1)] into $(VENV) (the first time takes a minute or two)"
 	@$(PY) -m pip install --disable-pip-version-check --no-input -e '.[$(1)]' \

@@ -3,8 +3,8 @@
 A frame is `length, mark, header, body` (`layout`). Both lengths are checked before memory is used, and only received bytes
 are kept: a connection pins at most one frame of FRAME_SIZE_MAX bytes.
 
-Received bytes are split a few frames at a time, when these can be served. Thousands of small frames that wait would
-otherwise be as many small objects, between which others are allocated that stay: Python gives only whole arenas back.
+Received bytes are split a few frames at a time, when these can be served. Thousands of waiting frames would otherwise be as
+many small objects, and an object allocated among them that outlives them pins a whole arena of Python's allocator.
 """
 
 import struct

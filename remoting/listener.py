@@ -1,4 +1,4 @@
-"""Listener: accepts connections up to a limit, and resumes after the process has run out of descriptors.
+"""Listeners: accept plain or TLS connections up to a limit, and resume after the process has run out of descriptors.
 
 An accepted connection waits as a plain socket until its first byte has arrived, so that thousands of silent connections take
 little memory. The byte is peeked at and stays in the socket. Clients of the protocol speak first.

@@ -17,8 +17,8 @@ _SAMPLES: Final = 6
 class SampleRing:
     """The last samples of some numbers, as floats in one block of memory.
 
-    Small objects that are made each second, and stay, would lie between those of thousands of requests that wait then, and
-    keep whole arenas of Python's allocator when the requests are gone.
+    A small object for each sample would pin a whole arena of Python's allocator if it is allocated among the objects of
+    thousands of waiting requests and outlives them.
     """
 
     def __init__(self, sample_count: int, column_count: int) -> None:

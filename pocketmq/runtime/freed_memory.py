@@ -97,7 +97,7 @@ class FreedMemory:
             return
         self._smallest = min(self._smallest, size)
         if not self._is_trimming:
-            self._thread = None  # its small objects are from a time of much memory, and keep an arena
+            self._thread = None  # the objects of a finished thread may pin an arena of Python's allocator
         if size >= self._last + GROWN_BYTES:
             self._rest = self._looks_left = 1
         self._looks_left -= 1

@@ -28,9 +28,9 @@ STOP_TIMEOUT_S = 60
 COMMIT_LOG_FILE_SIZE = 16 << 20
 APACHE_BESIDE = (-2, 1)  # its fast port and its HA port
 START_ATTEMPTS = 5
-OTHERS_DOING = "BindException", '"localHost" is null'
-"""What a broker of Apache's prints when it ends at its start because of other processes: one took a port, or a test with
-network namespaces removed an interface while the broker looked at all interfaces."""
+TRANSIENT_START_ERRORS = "BindException", '"localHost" is null'
+"""Errors after which Apache's broker is started again: another process took one of its ports, or another test removed a
+network interface while the broker listed them."""
 _PORTS = (15_000, 32_000)
 _ports_given: set[int] = set()
 _ports_lock = threading.Lock()
@@ -161,7 +161,7 @@ class Apache:
                 process.wait_ready()
                 return process, f"127.0.0.1:{port}"
             except RuntimeError as error:
-                if not any(text in str(error) for text in OTHERS_DOING) or attempt == START_ATTEMPTS - 1:
+                if not any(text in str(error) for text in TRANSIENT_START_ERRORS) or attempt == START_ATTEMPTS - 1:
                     raise
                 port = None
         raise AssertionError("not reached")
