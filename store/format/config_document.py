@@ -4,8 +4,8 @@
 
 Documents written by PocketMQ end with an additional member, the seal: the size of the document as `encode_document` writes
 it, and a checksum. Apache's readers ignore unknown keys, and their writers drop the seal; a document without one is used as
-it is. With a seal a single flipped bit is corrected (`repaired`). Other damage, which keeps the size, is told from an edit
-by hand, which seldom does.
+it is. With a seal a single flipped bit is corrected (`repaired`). Other damage keeps the size of the document; that
+distinguishes it from an edit by hand, which usually changes the size.
 """
 
 import json
@@ -20,8 +20,8 @@ Document = dict[str, Any]
 
 SEAL_KEY: Final = "pocketmqSeal"
 
-# A string, to step over it, or a bare number that is a key: after `{` or `,` and before `:`. A string without an end goes to
-# the end of the text, and is not looked at again from each of its quotes.
+# A string, which is skipped, or an unquoted number that is a key: after `{` or `,` and before `:`. An unterminated string
+# extends to the end of the text, so that it is not scanned again from each of its quotes.
 _STRING_OR_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _INDENT: Final = 2
@@ -35,7 +35,7 @@ def decode_document(data: bytes) -> Document:
     text = _STRING_OR_BARE_KEY.sub(_quote_bare_key, data.decode("utf-8"))
     document = json.loads(text, strict=False)
     if _SURROGATE.search(text):
-        # Half a pair is no text that can be written; Java writes a question mark in its place.
+        # A lone surrogate cannot be encoded as UTF-8; Java writes a question mark in its place.
         document = json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
     if not isinstance(document, dict):
         raise ValueError(f"a JSON object is expected, not {type(document).__name__}")
@@ -47,7 +47,7 @@ def _quote_bare_key(match: re.Match[str]) -> str:
 
 
 def encode_document(document: Mapping[str, Any]) -> bytes:
-    """`document` as indented JSON, keys in their order, those that are integers quoted."""
+    """Encode `document` as indented JSON; keys keep their order, and integer keys are quoted."""
     return msgspec.json.format(msgspec.json.encode(document), indent=_INDENT)
 
 
@@ -71,7 +71,7 @@ def check_seal(document: Mapping[str, Any]) -> bool | None:
         return None
     try:
         return bool(document[SEAL_KEY] == seal_of(document))
-    except (ValueError, OverflowError):  # text or a number that cannot be written: by us it was not
+    except (ValueError, OverflowError):  # text or a number that cannot be encoded, so PocketMQ did not write it
         return False
 
 
@@ -82,7 +82,7 @@ def is_size_kept(data: bytes) -> bool:
 
 
 def repaired(data: bytes) -> tuple[bytes, int] | None:
-    """Sealed `data` with the one bit put right that was flipped, and the place of its byte; None when it is not that."""
+    """Return (sealed `data` with its one flipped bit corrected, position of that byte); None if it is not one flipped bit."""
     mended = _with_seal_repaired(data)
     if mended is not None:
         return mended
@@ -94,7 +94,7 @@ def repaired(data: bytes) -> tuple[bytes, int] | None:
         flip = _flipped_bit(int(seal[:8], 16) ^ zlib.crc32(body), len(body))
     except ValueError:
         return None
-    # The body ends with a line break and the brace that stands behind the seal in the file.
+    # The last two bytes of the body, a line break and the closing brace, follow the seal in the file.
     if flip is None or flip[0] >= len(body) - 2:
         return None
     at, mask = flip
@@ -123,7 +123,7 @@ def _seal_text(data: bytes) -> str:
 
 
 def _cut(data: bytes) -> tuple[bytes, bytes] | None:
-    """The document as it was before it was sealed, and its seal; None without a seal where we write it."""
+    """Return (document before it was sealed, its seal); None if there is no seal at the end, where PocketMQ writes it."""
     head = data.rfind(_SEAL_HEAD)
     if head < 1 or not data.endswith(_SEAL_TAIL):
         return None
@@ -132,7 +132,7 @@ def _cut(data: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _flipped_bit(syndrome: int, size: int) -> tuple[int, int] | None:
-    """(place, mask) of the one bit of `size` bytes whose flip changes their CRC by `syndrome`; None when there is none."""
+    """Return (position, mask) of the bit in `size` bytes whose flip changes their CRC by `syndrome`; None without one."""
     table = []
     for byte in range(256):
         for _ in range(8):
@@ -140,7 +140,7 @@ def _flipped_bit(syndrome: int, size: int) -> tuple[int, int] | None:
         table.append(byte)
     of_high_byte = {entry >> 24: (entry, index) for index, entry in enumerate(table)}
     of_bit = {table[1 << bit]: 1 << bit for bit in range(8)}
-    # From the last byte backwards: each step takes one zero byte off that which came behind the flip.
+    # From the last byte backwards: each step undoes the effect on the CRC of one byte after the flipped one.
     for at in range(size - 1, -1, -1):
         if syndrome in of_bit:
             return at, of_bit[syndrome]

@@ -12,7 +12,7 @@ from pocketmq.store.format.properties import DELAY, TAGS
 
 DEFAULT_MESSAGE_DELAY_LEVEL: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-# What 4.9.4 adds for a level that its table does not have (ScheduleMessageService.computeDeliverTimestamp).
+# Delay that 4.9.4 uses for a level that is not in its table (ScheduleMessageService.computeDeliverTimestamp).
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1_000
 _DELAY_MAX_MS: Final = 1 << 53  # far beyond any calendar, and still exact in a JSON number
 
@@ -44,8 +44,8 @@ class DelayLevels:
     def tags_code(self, topic: str, properties: dict[str, str], store_timestamp_ms: int) -> int:
         """Return the tags code of a record: the hash of its tags, or the due time of a record in SCHEDULE_TOPIC_XXXX.
 
-        The level is that of the record's DELAY property, as in CommitLog.checkMessageAndReturnSize: a record
-        without one that a client put into that topic keeps the hash.
+        The level is that of the record's DELAY property, as in CommitLog.checkMessageAndReturnSize. A record without that
+        property, which a client sent to that topic directly, gets the hash of its tags.
         """
         if topic == SCHEDULE_TOPIC and (delay_ms := self.record_delay_ms(properties.get(DELAY))) is not None:
             return store_timestamp_ms + delay_ms

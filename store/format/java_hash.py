@@ -1,10 +1,10 @@
-"""`String.hashCode` of Java: the tags code of a queue unit and the hash of an index key are made with it.
+"""Java's `String.hashCode`, from which the tags codes of queue units and the hashes of index keys are computed.
 
 h = s[0]*31^(n-1) + ... + s[n-1] over UTF-16 code units, wrapped to a signed 32-bit integer. A character beyond the basic
 plane is two code units, so the text is hashed in its UTF-16 form, not by code point.
 
-Short ASCII text is read as a number in base 31, which `int` does in C: a unit s is a low digit s % 31 and a high one s // 31
-in the place before it, so the hash is number(low digits) + 31 * number(high digits).
+Short ASCII text is read as a number in base 31, which `int` does in C: a code unit s has a low digit s % 31 and a high digit
+s // 31, which counts one place higher, so the hash is number(low digits) + 31 * number(high digits).
 """
 
 from functools import lru_cache
@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-# Topic + key beyond this are hashed in slices; the powers of 31 are needed once, as wrapped 32-bit numbers.
+# Longer texts are hashed in slices of this many code units, which need only this many powers of 31 (modulo 2^32).
 _POWER_COUNT = 1024
 _POWERS: npt.NDArray[np.uint32] = np.cumprod(
     np.concatenate((np.ones(1, np.uint32), np.full(_POWER_COUNT, 31, np.uint32))), dtype=np.uint32
 )
-# `int` takes quadratic time.
+# Longer texts are hashed with numpy, because `int` takes quadratic time.
 _NUMBER_UNITS_MAX = 128
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
 _LOW_DIGITS = bytes(_DIGITS[unit % 31] for unit in range(256))
@@ -26,7 +26,7 @@ _HIGH_DIGITS = bytes(_DIGITS[unit // 31] for unit in range(256))
 
 
 def java_hash(text: str) -> int:
-    """Hash code of `text` as a signed 32-bit integer. Lone surrogates count as the code unit that they are."""
+    """Return the hash code of `text` as a signed 32-bit integer. A lone surrogate counts as one code unit."""
     if text.isascii():
         if 0 < len(text) <= _NUMBER_UNITS_MAX:
             units = text.encode("ascii")
@@ -51,10 +51,10 @@ def _signed(value: int) -> int:
 
 
 REMEMBERED_SIZE_MAX: Final = 200
-"""Characters of tags for which `tags_code` is to be asked: it remembers them. Longer ones are for `java_hash`."""
+"""Maximum number of characters of tags for `tags_code`, which caches its results. Use `java_hash` for longer tags."""
 
 
 @lru_cache(maxsize=4096)
 def tags_code(tags: str) -> int:
-    """Tags code of a queue unit: the hash of the whole TAGS string, 0 without tags. Remembered, since tags repeat."""
+    """Return the tags code of a queue unit: the hash of the whole TAGS string, 0 without tags. Cached, since tags repeat."""
     return java_hash(tags)

@@ -2,8 +2,8 @@
 
 The hash of a key is |String.hashCode(topic#key)|; the keys of a large dispatch are hashed together. Java's sum over the
 characters of one key, c[i] * 31^(last - i), is 31^last times the sum of c[i] * 31^-i; and 31 is odd, so it has an inverse
-modulo 2^32. That makes the weight of a character depend on its place in the *joined* text of all keys alone: one product,
-one `reduceat`, and one factor a key, whatever the keys' lengths.
+modulo 2^32. The weight of a character therefore depends only on its position in the concatenated text of all keys, and the
+hashes take one product, one `reduceat` and one factor per key, whatever the lengths of the keys.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pocketmq.store.format.java_hash import java_hash
 
 Hashes = npt.NDArray[np.uint32]
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
-# Initial number of code units in the tables of weights; longer texts extend them permanently (8 bytes a unit).
+# Initial number of code units in the tables of weights; longer texts extend them permanently (8 bytes per unit).
 _UNITS_AT_FIRST: Final = 8192
 # Up to this many keys are hashed one by one, because of the fixed cost of numpy calls.
 _SINGLY_MAX: Final = 10
@@ -30,7 +30,7 @@ def _powers(base: int, count: int) -> Hashes:
 
 
 def _tables(count: int) -> tuple[Hashes, Hashes]:
-    """31^-i, and 31^(i - 1)."""
+    """Return two tables: 31^-i and 31^(i - 1), for i from 0 on."""
     return _powers(_INVERSE_OF_31, count), _powers(31, count) * np.uint32(_INVERSE_OF_31)
 
 
@@ -40,7 +40,7 @@ _POWER_1, _POWER_2, _POWER_4, _POWER_8 = (np.uint64(31**count & 0xFFFFFFFF) for 
 _SHIFT_8, _SHIFT_16, _SHIFT_32 = (np.uint64(bits) for bits in (8, 16, 32))
 _LOW_8, _LOW_16, _LOW_32 = (np.uint64(mask) for mask in (0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF))
 _NON_ASCII: Final = np.uint64(0x8080808080808080)
-# Mask by the number of leading bytes of a word that are before the range.
+# Masks that clear the first n bytes of a word, those before the range, by n.
 _KEPT: Final = np.array([(2**64 - 1) << 8 * count & (2**64 - 1) for count in range(9)], np.uint64)
 
 _weights_by_place, _factors_by_end = _tables(_UNITS_AT_FIRST)
@@ -64,7 +64,7 @@ def key_hashes(keys: Sequence[str]) -> list[int]:
     if size >= len(_factors_by_end):
         _grow(size)
     sums = np.add.reduceat(units * _weights_by_place[:size], bounds[:-1], dtype=np.uint32)
-    # By its place a key's last character has the weight 31^-(end - 1); it has to be 1.
+    # In the concatenated text a key's last character has the weight 31^-(end - 1); the factor makes it 1.
     sums *= _factors_by_end[bounds[1:]]
     codes: list[int] = as_key_hashes(sums).tolist()
     return codes

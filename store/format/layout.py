@@ -66,7 +66,7 @@ BLANK = Struct("size" / Int32sb, "magic_code" / Int32sb)
 
 # --- replication -----------------------------------------------------------------------------------------------------
 
-# From the slave: the end of its log, which requests the bytes behind it and acknowledges those before it.
+# From the slave: the end of its log, which requests the bytes after it and acknowledges those before it.
 REPLICA_REPORT = Struct("max_physical_offset" / Int64sb)
 # From the master, followed by `body_size` bytes of the log; without any it is a heartbeat.
 REPLICA_TRANSFER = Struct("physical_offset" / Int64sb, "body_size" / Int32sb)
@@ -113,7 +113,7 @@ CHECKPOINT = Struct(
     "master_flushed_offset" / Int64sb,  # this and the next: 5.x only, zero in 4.9.4
     "confirm_physical_offset" / Int64sb,
 )
-# Ours, in the same disk sector: the five numbers once more, and a seal of them.
+# PocketMQ's own, in the same disk sector: a copy of the five numbers, and their seal (a checksum).
 CHECKPOINT_SEAL_POSITION: Final = 256
 CHECKPOINT_SEAL = Struct(
     "physic_msg_timestamp_ms" / Int64sb,
@@ -128,9 +128,9 @@ CHECKPOINT_SEAL = Struct(
 # --- timer wheel (5.x) ----------------------------------------------------------------------------------------------
 
 TIMER_MAGIC_DEFAULT: Final = 1
-TIMER_MAGIC_ROLL: Final = 2  # lies in a slot on its way: the message is due later
+TIMER_MAGIC_ROLL: Final = 2  # the unit is in an intermediate slot: its message is due later
 TIMER_MAGIC_DELETE: Final = 4  # cancels messages of its slot
-TIMER_MAGIC_BITS: Final = 0xF  # more is no magic of a unit
+TIMER_MAGIC_BITS: Final = 0xF  # a unit with any other bit is invalid
 
 TIMER_WHEEL_SLOT = Struct(
     "time" / Int64sb,  # in units of the precision
@@ -148,9 +148,9 @@ TIMER_LOG_UNIT = Struct(
     "physical_offset" / Int64sb,
     "record_size" / Int32sb,
     "topic_hash" / Int32sb,
-    "rolled_due_ms" / Int64sb,  # Apache: reserved, 0. Ours, with ROLL: when the message is due
+    "rolled_due_ms" / Int64sb,  # Apache: reserved, 0. PocketMQ, with ROLL: when the message is due
 )
-# Ends a file of the timer log: the size is that of the whole rest of the file.
+# Blank at the end of a timer-log file; its size is that of the whole rest of the file.
 TIMER_LOG_BLANK = Struct("size" / Int32sb, "zero" / Int64sb, "magic" / Int32sb)
 
 TIMER_CHECKPOINT_FILE_SIZE: Final = 4096
@@ -163,8 +163,8 @@ TIMER_CHECKPOINT = Struct(
     "timestamp_ms" / Int64sb,
     "counter" / Int64sb,
 )
-# Ours, behind what Apache reads: the seal says that the whole is ours. In a sector of its own, sealed too, is the mark: how
-# far the process of this boot had come, on disk or not.
+# PocketMQ's own, after the bytes that Apache reads. A valid seal (checksum) shows that PocketMQ wrote the file last. The mark,
+# in a separate sector and with its own seal, is the last progress of the writing process, on disk or not.
 TIMER_CHECKPOINT_SEAL = Struct("delivered_before_ms" / Int64sb, "delivered_before_offset" / Int64sb, "seal" / Int64sb)
 TIMER_MARK_POSITION: Final = 512
 TIMER_MARK = Struct(
@@ -177,7 +177,7 @@ TIMER_MARK = Struct(
     "seal" / Int64sb,
 )
 
-# --- marks of ours: config/levelmark, config/timermark --------------------------------------------------------------
+# --- PocketMQ's marks: config/levelmark, config/timermark -----------------------------------------------------------
 
 MARK_SLOT_SIZE: Final = 4096
 MARK_MAGIC: Final = 0x504D514D  # "PMQM"
@@ -186,7 +186,7 @@ MARK_HEADER = Struct(
     "magic" / Int32sb,
     "size" / Int32sb,  # of what follows this header
     "sequence" / Int64sb,  # the newer of two slots has the greater one
-    "boot" / Int64sb,  # CRC-32 of the running kernel's and mount's mark
+    "boot" / Int64sb,  # CRC-32 of `Disk.boot_mark`
 )
 LEVEL_MARK = Struct(
     "level" / Int32sb,
@@ -206,7 +206,7 @@ TIMER_STATE = Struct(
 
 
 def _fields(declaration: Construct, sys_flag: int) -> list[tuple[str, str]]:
-    """(name, struct code without byte order) of each field; conditions are decided by `sys_flag`."""
+    """Return (name, struct code without byte order) of each field; `sys_flag` decides conditional fields."""
     fields = []
     for subcon in declaration.subcons:
         field = subcon.subcon if isinstance(subcon, Renamed) else subcon
@@ -223,12 +223,12 @@ def _fields(declaration: Construct, sys_flag: int) -> list[tuple[str, str]]:
 
 
 def struct_of(declaration: Construct, sys_flag: int = 0) -> struct.Struct:
-    """The `struct.Struct` that packs the fields of a declaration in their order."""
+    """Return the `struct.Struct` that packs the fields of a declaration in their order."""
     return struct.Struct(">" + "".join(code for _, code in _fields(declaration, sys_flag)))
 
 
 def dtype_of(declaration: Construct, sys_flag: int = 0) -> np.dtype[Any]:
-    """The packed numpy dtype with the fields of a declaration."""
+    """Return the packed numpy dtype with the fields of a declaration."""
     # In struct an `l` or `L` after `>` has 4 bytes; numpy would take 8.
     codes = {"l": "i4", "L": "u4", "q": "i8", "Q": "u8", "h": "i2", "H": "u2", "b": "i1", "B": "u1"}
     return np.dtype(
@@ -241,7 +241,7 @@ def dtype_of(declaration: Construct, sys_flag: int = 0) -> np.dtype[Any]:
 
 @lru_cache
 def field_position(declaration: Construct, name: str, sys_flag: int = 0) -> int:
-    """Byte position of a field within its unit."""
+    """Return the byte position of a field within its unit."""
     position = 0
     for field_name, code in _fields(declaration, sys_flag):
         if field_name == name:
@@ -324,10 +324,10 @@ LEVEL_MARK_STRUCT: Final = struct_of(LEVEL_MARK)
 TIMER_STATE_STRUCT: Final = struct_of(TIMER_STATE)
 
 
-# One call for a run of units instead of one a unit. Few are kept: a struct of 1000 units takes 96 KB.
+# One call per run of units instead of one per unit. Few are cached: a struct of 1000 units takes 96 KB.
 @lru_cache(maxsize=128)
 def unit_run_struct(count: int) -> struct.Struct:
-    """`count` queue units as one flat tuple: physical offset, size, tags code, physical offset, ...
+    """Return the struct of `count` queue units as one flat tuple: physical offset, size, tags code, physical offset, ...
 
     Slices with a step of 3 pick the columns.
     """

@@ -12,7 +12,7 @@ TRANSACTION_PREPARED_TYPE: Final = 0x4
 TRANSACTION_COMMIT_TYPE: Final = 0x8
 TRANSACTION_ROLLBACK_TYPE: Final = 0xC
 TRANSACTION_TYPE_MASK: Final = 0xC
-# Prepared and rollback differ from the other two in this bit: they take no queue offset and reach no queue.
+# Set in the types prepared and rollback, whose records get no queue offset and are in no queue.
 TRANSACTION_UNQUEUED_FLAG: Final = 0x4
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -22,10 +22,11 @@ _RECONSUME_TIMES_MAX: Final = 2**31 - 1
 
 
 def folder_problem(topic: str) -> str | None:
-    """Why the folder of a topic's queues cannot have its name, or None.
+    """Return why a topic's name cannot be the name of the folder of its queues, or None.
 
-    Users' topics are held to more, by the broker. In 4.9.4 groups are not, and they give their names to `%RETRY%` topics:
-    one such record in the log, and neither can its queue be made nor any other go on.
+    The broker restricts the names of users' topics further. 4.9.4 does not restrict group names, which become part of
+    `%RETRY%` topics. A record of such a topic in the log would block dispatching: its queue cannot be created, and so no
+    other queue continues.
     """
     if "/" in topic or "\0" in topic or topic in (".", ".."):
         return f"topic {topic!r}: no folder can have this name"
@@ -36,10 +37,10 @@ def folder_problem(topic: str) -> str | None:
 
 
 class Message(msgspec.Struct, gc=False):
-    """A message as the broker hands it to the store.
+    """A message as the broker passes it to the store.
 
-    `born_host` and `store_host` are packed: 4 or 16 bytes of address, then the port in 4. `properties` is what the broker
-    and the index act on, `properties_bytes` the UTF-8 string that is stored; they may differ on purpose.
+    `born_host` and `store_host` are packed: 4 or 16 bytes of address, then the port in 4. `properties` are those that the
+    broker and the index use, `properties_bytes` is the UTF-8 string that is stored; they may differ on purpose.
     """
 
     topic: str
@@ -56,12 +57,12 @@ class Message(msgspec.Struct, gc=False):
     properties_bytes: bytes = b""
 
     def consumed_again(self) -> None:
-        """Count one time more, as far as the record's field goes (Java's goes on with -2147483648)."""
+        """Increment `reconsume_times`, up to the maximum of the record's field (Java wraps around to -2147483648)."""
         self.reconsume_times = min(self.reconsume_times + 1, _RECONSUME_TIMES_MAX)
 
 
 class PutStatus(Enum):
-    """Java's PutMessageStatus, as far as the store itself decides it."""
+    """The values of Java's PutMessageStatus that the store itself returns."""
 
     PUT_OK = "PUT_OK"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
@@ -71,9 +72,9 @@ class PutStatus(Enum):
 
 
 class PutResult(msgspec.Struct, gc=False):
-    """What became of a put. Offsets are -1 when nothing was stored, and `reason` says why in words for the client.
+    """Result of a put. If nothing was stored, offsets are -1, and `reason` is an error text for the client.
 
-    `end_offset` is the physical offset behind the (last) record: synced up to there, the message is on disk.
+    `end_offset` is the end of the (last) record: once the log is synced up to there, the message is durable.
     """
 
     status: PutStatus
@@ -87,7 +88,7 @@ class PutResult(msgspec.Struct, gc=False):
 
 
 class DispatchRequest(msgspec.Struct, gc=False):
-    """One record on its way to its ConsumeQueue and to the index: made by a put, or decoded from the log."""
+    """Fields of a record to be added to its ConsumeQueue and to the index; made by a put, or decoded from the log."""
 
     topic: str
     queue_id: int
@@ -102,7 +103,7 @@ class DispatchRequest(msgspec.Struct, gc=False):
 
 
 class Arrival(msgspec.Struct, gc=False):
-    """A queue that grew: its new max offset, the tags codes of the units that came, in order, and their records' bytes."""
+    """A queue that grew: its new max offset, the tags codes of its new units in order, and the bytes of their records."""
 
     topic: str
     queue_id: int
@@ -127,10 +128,10 @@ class GetStatus(Enum):
 
 
 class GetResult(msgspec.Struct):
-    """What a pull found. `views` are slices of the log's files, neighbouring records merged into one.
+    """Result of a pull. `views` are slices of the log's files; adjacent records are merged into one.
 
-    The views keep their mapping alive even when retention deletes the file meanwhile: the buffer protocol counts holders.
-    `release()` gives them back as soon as the bytes have left, so that a deleted file's disk space comes free.
+    The views keep their mapping valid even if retention deletes the file meanwhile. Call `release()` as soon as the bytes
+    are sent, so that the disk space of a deleted file is freed.
     """
 
     status: GetStatus
@@ -144,7 +145,7 @@ class GetResult(msgspec.Struct):
     """Whether the last record is too far from the log's end to count as in memory (accessMessageInMemoryMaxRatio)."""
 
     def release(self) -> None:
-        """Let go of the views; the result's numbers stay."""
+        """Drop the views; the other fields stay."""
         self.views = []
 
 

@@ -17,7 +17,7 @@ ZERO: Final = "\0"
 _NOT_IN_NAME: Final = re.compile("[\0\x01\x02]")
 _NOT_IN_VALUE: Final = re.compile("[\0\x02]")
 
-# The property names that the store itself looks at.
+# The property names that the store itself uses.
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
 UNIQ_KEY: Final = "UNIQ_KEY"
@@ -28,7 +28,7 @@ CRC32: Final = "__CRC32#"  # 5.x: over the whole record before it
 
 
 def decode_properties(text: str | bytes | memoryview) -> dict[str, str]:
-    """Name -> value of a property string, as text or as its UTF-8 bytes (bad bytes become U+FFFD, as in Java)."""
+    """Return name -> value of a property string, given as text or as UTF-8 (invalid bytes become U+FFFD, as in Java)."""
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
     properties: dict[str, str] = {}
@@ -40,7 +40,7 @@ def decode_properties(text: str | bytes | memoryview) -> dict[str, str]:
 
 
 def encode_properties(properties: dict[str, str]) -> str:
-    """The string of `properties`, without a last separator, as 4.9 stores it.
+    """Return the string of `properties`, without a last separator, as 4.9 stores it.
 
     Empty names and values, which readers drop, are left out; zeros and separators are replaced by U+FFFD.
     """
@@ -70,15 +70,16 @@ def is_odd(text: str, properties: dict[str, str]) -> bool:
 
 
 def entries_from(text: bytes | memoryview) -> str:
-    """The *entries* of a property string: its bytes as Latin-1, between two separators, so that each entry is between two.
+    """Return the *entries* of a property string: its bytes as Latin-1, with a separator added before and after them.
 
-    Latin-1 maps each byte to a character and back. Searching a `str` is faster than searching `bytes` in Python 3.11.
+    Each entry is then between two separators. Latin-1 maps each byte to a character and back. Searching a `str` is faster
+    than searching `bytes` in Python 3.11.
     """
     return f"\x02{str(text, 'latin-1')}\x02"
 
 
 def mark_of(name: str) -> str:
-    """Return the text before the value of a property in entries."""
+    """Return the *mark* of a property: the text that precedes its value in entries."""
     return as_entry(f"{PROPERTY_SEPARATOR}{name}{NAME_VALUE_SEPARATOR}")
 
 
@@ -93,7 +94,7 @@ def text_of(part: str) -> str:
 
 
 def value_of(entries: str, mark: str) -> str | None:
-    """The value behind a mark as it stands in the entries (`text_of`), None without it: what `decode_properties` has.
+    """Return the undecoded value (see `text_of`) of the property with this mark, or None, as `decode_properties` finds it.
 
     Cheaper than decoding all properties.
     """
@@ -101,7 +102,7 @@ def value_of(entries: str, mark: str) -> str | None:
 
 
 def value_before_empty(entries: str, mark: str) -> str | None:
-    """The value of a property that is not there, or has an empty value in its last entry: an earlier one counts then."""
+    """Return the last non-empty value of a property, or None; for properties that are absent or whose last value is empty."""
     end = len(entries)
     while (begin := entries.rfind(mark, 0, end)) >= 0:
         value_begin = begin + len(mark)

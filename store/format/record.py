@@ -33,7 +33,7 @@ HOST_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 TOPIC_SIZE_MAX_V1: Final = 127  # read back as a signed byte
 TOPIC_SIZE_MAX_V2: Final = 32767
 PROPERTIES_SIZE_MAX: Final = 32767
-# What a disk writes at once or not at all; a lost one reads as zeros, since files are made of zeros.
+# Unit that a disk writes atomically. A lost sector reads as zeros, because new files consist of zeros.
 SECTOR_SIZE: Final = 512
 
 _INT16 = struct.Struct(">H")
@@ -42,7 +42,7 @@ _UINT16 = struct.Struct(">H")
 _UINT32 = struct.Struct(">I")
 _FIXED = RECORD_FIXED_STRUCTS
 _FIXED_SIZES: Final = {host_flags: fixed.size for host_flags, fixed in _FIXED.items()}
-# Total size, magic code, the byte of sysFlag that tells how long the hosts are, and the body's size if they are short.
+# Total size, magic code, the byte of sysFlag with the host bits, and the body size, valid only if both hosts are IPv4.
 _SHAPE = struct.Struct(">Ii31xB44xI")
 SHAPE_SIZE: Final = _SHAPE.size
 SHAPE_OF: Final = _SHAPE.unpack_from
@@ -52,7 +52,7 @@ _PACK: Final = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
 _PACK_PLAIN: Final = _PACK[0]
 _PACK_INT16: Final = _INT16.pack
 
-# Tags code of a record, from its topic, properties and store time; a hash of the tags, or a time to deliver at.
+# (topic, properties, store time in ms) -> tags code of a record: the hash of its tags, or its delivery time.
 TagsCode = Callable[[str, dict[str, str], int], int]
 
 
@@ -78,7 +78,7 @@ class Record(msgspec.Struct, gc=False):
     properties: bytes
 
     def copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
-        """The message of this record, to be put into another queue, with other properties."""
+        """Return this record's message with other properties, to be put into another queue."""
         return Message(
             topic,
             queue_id,
@@ -103,7 +103,7 @@ class BadRecordError(ValueError):
 
 
 def topic_part(name: bytes) -> tuple[int, bytes]:
-    """(magic code, topic's length and bytes) of a record. The caller has checked the topic's size."""
+    """Return (magic code, topic's length and bytes) of a record. The caller must have checked the topic's size."""
     if len(name) <= TOPIC_SIZE_MAX_V1:
         return MESSAGE_MAGIC_CODE, bytes((len(name),)) + name
     return MESSAGE_MAGIC_CODE_V2, _INT16.pack(len(name)) + name
@@ -130,7 +130,7 @@ def encode_record(
     physical_offset: int,
     store_timestamp_ms: int,
 ) -> bytes:
-    """The record of a message. `magic_code` and `topic` are `topic_part`'s, `size` is `record_size`'s.
+    """Encode the record of a message. `magic_code` and `topic` are from `topic_part`, `size` is from `record_size`.
 
     The host bits of sysFlag are set from the hosts themselves, whatever the sender claims.
     """
@@ -334,10 +334,13 @@ def check_record(view: memoryview, position: int, physical_offset: int, check_cr
 
 
 def _check_sectors(view: memoryview, start: int, end: int, view_offset: int) -> None:
-    """`view_offset` is the physical offset of the view's first byte: a file begins with a sector, a view need not."""
+    """Raise BadRecordError if all bytes of [start, end) in one sector are zero.
+
+    `view_offset` is the physical offset of the view's first byte. Sectors are aligned to the file, not to the view.
+    """
     while start < end:
         stop = min(start + SECTOR_SIZE - (start + view_offset) % SECTOR_SIZE, end)
-        # The first byte decides nearly always.
+        # Nearly always the first byte is not zero, so the rest need not be scanned.
         if view[start] == 0 and not any(view[start:stop]):
             raise BadRecordError(
                 f"bytes {start + view_offset}..{stop + view_offset} are zero: a sector of the properties is lost"

@@ -2,11 +2,11 @@
 
 The position of a record follows only from the size of the one before, so the log is a chain that must be followed from the
 beginning. A loop does that by sizes only; afterwards the other conditions, magic code and a physicalOffset equal to the
-position, are checked for all records at once. Behind damage or in the middle of a file, records have to be searched by
-these.
+position, are checked for all records at once. After damage or in the middle of a file, records must be searched for by these
+conditions.
 
-`linked` follows many sections of the chain in parallel with numpy, which is faster than the loop. Each section begins where
-a search found a record. The result is used only if each section ends exactly where the next one begins; otherwise the loop
+`linked` follows many stretches of the chain in parallel with numpy, which is faster than the loop. Each stretch begins where
+a search found a record. The result is used only if each stretch ends exactly where the next one begins; otherwise the loop
 decides.
 """
 
@@ -25,14 +25,14 @@ MAGIC: Final = MESSAGE_MAGIC_CODE.to_bytes(4, "big", signed=True)
 MAGIC_V2: Final = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big", signed=True)
 assert MAGIC[:3] == MAGIC_V2[:3]
 _SIZE: Final = struct.Struct(">i")
-# A stretch has about as many records: the shorter, the more searches; the longer, the less work in a step.
+# Approximate number of records per stretch. Shorter stretches need more searches; longer ones leave less to do per step.
 _STRETCH_RECORDS: Final = 24
 _STRETCHES_MIN: Final = 16
-# The last ones are followed by the loop, so that no step passes the end of the data.
+# The last stretches are followed by the loop, so that no step passes the end of the data.
 _STRETCHES_LAST: Final = 2
-_STEPS: Final = 4  # between looks whether all have arrived
+_STEPS: Final = 4  # between two checks whether all stretches are complete
 _SAMPLE: Final = 16  # records
-# As much of a record as tells that there is one.
+# Number of bytes at a record's start that identify it: they contain size, magic code and physical offset.
 MARK_SIZE: Final = PHYSICAL_OFFSET_POSITION + 8
 _MARK: Final = np.dtype(
     {
@@ -51,7 +51,7 @@ def field_view(data: Bytes, dtype: Any) -> npt.NDArray[Any]:
 
 
 def record_candidates(data: Bytes, physical_offset: int) -> Positions:
-    """Return positions in `data` with a record's magic code and its own offset; `data[0]` has `physical_offset`."""
+    """Return the positions in `data` with a record's magic code and correct offset; `data[0]` has `physical_offset`."""
     at = np.flatnonzero(data == MAGIC[0])
     at = at[(at >= 4) & (at <= len(data) - (MARK_SIZE - 4))]
     at = at[(data[at + 1] == MAGIC[1]) & (data[at + 2] == MAGIC[2])]
@@ -65,7 +65,7 @@ def record_candidates(data: Bytes, physical_offset: int) -> Positions:
 def chained(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
     """Return (starts, sizes) of the consecutive complete records from data[0] on."""
     links, position, end = [], 0, len(data) - RECORD_SIZE_MIN
-    # Asking the array itself for its buffer would take as long as all the rest.
+    # Unpacking from the array itself would be much slower, because it would request the array's buffer each time.
     view, size_at = memoryview(data), _SIZE.unpack_from  # type: ignore[arg-type]
     while position <= end:
         (size,) = size_at(view, position)
@@ -75,7 +75,7 @@ def chained(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
         position += size
     starts = np.fromiter(links, np.int64, len(links))
     ends = np.append(starts[1:], position)
-    # Each has a whole mark, as no record is smaller.
+    # Each has a complete mark (MARK_SIZE bytes), because no record is smaller.
     magic = field_view(data, ">i4")[starts + 4]
     own = field_view(data, ">i8")[starts + PHYSICAL_OFFSET_POSITION]
     good = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
@@ -90,7 +90,7 @@ def linked(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
     starts = _in_step(data, physical_offset, begins) if len(begins) >= _STRETCHES_MIN else None
     if starts is None:
         return chained(data, physical_offset)
-    # One gather of all that tells a record takes half as long as one for each field.
+    # Gathering whole marks once is faster than gathering each field.
     marks = field_view(data, f"V{MARK_SIZE}")[starts].view(_MARK)
     sizes, magic = marks["size"].astype(np.int64), marks["magic_code"]
     good = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
@@ -101,7 +101,7 @@ def linked(data: Bytes, physical_offset: int) -> tuple[Positions, Positions]:
 
 
 def _usual_size(data: Bytes) -> int:
-    """The size of a record, by the first few."""
+    """Return the average size of the first few records."""
     view, position, count = memoryview(data), 0, 0  # type: ignore[arg-type]
     while count < _SAMPLE and position <= len(data) - RECORD_SIZE_MIN:
         (size,) = _SIZE.unpack_from(view, position)
@@ -112,11 +112,11 @@ def _usual_size(data: Bytes) -> int:
 
 
 def _stretch_begins(data: Bytes, physical_offset: int, size: int) -> Positions:
-    """Where to begin following records of about `size` bytes, many times at once; the first place is 0."""
+    """Return the starts of the stretches, for records of about `size` bytes; the first is 0."""
     every = _STRETCH_RECORDS * size
     if len(data) < _STRETCHES_MIN * every:
         return np.zeros(1, np.int64)
-    # numpy searches each stretch up to the first find, in bytes that it takes for texts.
+    # numpy searches each stretch up to the first match. The bytes are passed as strings, for which it has a search.
     texts = np.ndarray((len(data) // every,), f"S{2 * size}", data, strides=(every,))
     found = np.strings.find(texts, MAGIC[:3])
     begins = (np.arange(0, len(texts) * every, every) + found - 4)[found >= 0]
@@ -127,7 +127,10 @@ def _stretch_begins(data: Bytes, physical_offset: int, size: int) -> Positions:
 
 
 def _in_step(data: Bytes, physical_offset: int, begins: Positions) -> Positions | None:
-    """The records from each of `begins` up to the next, and from the last to the end; None where they are none."""
+    """Return the starts of the records from each of `begins` up to the next, and from the last to the end.
+
+    Returns None if following the sizes leaves the data or takes too many steps.
+    """
     size_at = field_view(data, ">u4")
     places, stops = begins[:-_STRETCHES_LAST], begins[1 : 1 - _STRETCHES_LAST]
     steps = [places]
@@ -140,7 +143,7 @@ def _in_step(data: Bytes, physical_offset: int, begins: Positions) -> Positions 
                 steps.append(places)
     except IndexError:
         return None
-    # A stretch that has arrived goes on in the next one.
+    # Positions of a stretch after its end belong to the next one and are dropped.
     seen = np.array(steps).T
     last = int(begins[-_STRETCHES_LAST])
     rest, _ = chained(data[last:], physical_offset + last)

@@ -35,7 +35,7 @@ Spans = tuple[Positions, Positions]
 _FIXED_DTYPE: Final = dtype_of(RECORD_FIXED)
 _NAME_VALUE: Final = ord(NAME_VALUE_SEPARATOR)
 _PROPERTY: Final = ord(PROPERTY_SEPARATOR)
-# Longer topics (only V2 records have them) are not worth being looked at 8 bytes at a time.
+# Longer topics (only V2 records have them) are compared one by one rather than 8 bytes at a time.
 _TOPIC_SIZE_USUAL: Final = 127
 _ALL_ONES: Final = np.uint64(2**64 - 1)
 _PADDING: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -45,8 +45,8 @@ _TOPIC_HASH_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 class RecordWindow:
     """Part of the log with the complete records in it, one row per record.
 
-    `starts` are positions in `data`, ascending, `sizes` belong to them, as `record_chain.chained` returns them; records need
-    not be neighbours. `physical_offset` is that of `data[0]`. Positions that a method returns are positions in `data`.
+    `starts` (ascending positions in `data`) and `sizes` are those of the records, as `record_chain.chained` returns them;
+    records need not be adjacent. `physical_offset` is that of `data[0]`. All positions returned are positions in `data`.
     """
 
     def __init__(self, data: Bytes, physical_offset: int, starts: Positions, sizes: Positions) -> None:
@@ -69,7 +69,7 @@ class RecordWindow:
 
     @cached_property
     def host_flags(self) -> Bytes:
-        """The two bits of sysFlag that tell how long the hosts are."""
+        """The two bits of sysFlag that mark IPv6 hosts, of each record."""
         flags: Bytes = self.data[self.starts + (SYS_FLAG_POSITION + 3)] & np.uint8(HOST_FLAGS)
         return flags
 
@@ -81,7 +81,7 @@ class RecordWindow:
         return [(flags, np.flatnonzero(self.host_flags == flags)) for flags in present]
 
     def by_host_flags(self, value: Callable[[int], int]) -> Positions | int:
-        """A number a record that depends on its kinds of host only; one for all when they are of one kind."""
+        """Return `value(host flags)` of each record, or a single number if all records have the same host flags."""
         if len(self._groups) == 1:
             return value(self._groups[0][0])
         numbers = np.empty(len(self), np.int64)
@@ -90,12 +90,12 @@ class RecordWindow:
         return numbers
 
     def fixed(self, name: str) -> Array:
-        """A number of the fixed part by its name in `layout.RECORD_FIXED`, in the machine's byte order."""
+        """Return the values of a numeric field of `layout.RECORD_FIXED`, in the machine's byte order."""
         numbers = self._fixed.get(name)
         if numbers is None:
             dtype = _FIXED_DTYPE[name]
             at = self.starts + self.by_host_flags(lambda flags: field_position(RECORD_FIXED, name, flags))
-            # Of a record that only claims to have long hosts a field may lie behind the data; its lengths never add up.
+            # If a record wrongly claims IPv6 hosts, a field may be beyond the data; the record's lengths never add up.
             np.minimum(at, len(self.data) - dtype.itemsize, out=at)
             numbers = self._fixed[name] = field_view(self.data, dtype)[at].astype(dtype.newbyteorder("="))
         return numbers
@@ -113,7 +113,7 @@ class RecordWindow:
         """Ends of bodies, begins and ends of topics, and whether all lengths add up to the size."""
         limit = self.starts + self.sizes
         body_ends = self.body_begins + self.fixed("body_size")
-        # Each length is used only after it was seen to stay within its record: the positions must be safe to read at.
+        # Each length is used only after a check that it stays within its record, so that no position is outside `data`.
         v2 = self.fixed("magic_code") == MESSAGE_MAGIC_CODE_V2
         valid = (body_ends >= self.body_begins) & (body_ends + 3 + v2 <= limit)
         if not valid.all():
@@ -151,7 +151,7 @@ class RecordWindow:
 
     @property
     def lengths_add_up(self) -> Mask:
-        """Where body, topic and properties fill the record exactly; begins and ends mean something only there."""
+        """Mask of the records that body, topic and properties fill exactly; begins and ends of others are meaningless."""
         return self._lengths[3]
 
     # --- topics and properties --------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class RecordWindow:
 
     @cached_property
     def _topics(self) -> tuple[list[bytes], Positions]:
-        # Topics are told apart by a hash of 64 bits over words of 8 bytes; those found equal are then compared.
+        # Topics are grouped by a 64-bit hash over words of 8 bytes; topics with the same hash are then compared.
         ends, sizes = self.topic_ends, self.topic_ends - self.topic_begins
         size_max = int(sizes.max(initial=0))
         if size_max > _TOPIC_SIZE_USUAL:
@@ -171,7 +171,7 @@ class RecordWindow:
         hashes = sizes.astype(np.uint64)
         parts: list[Array] = [sizes]
         for seen in range(0, size_max, 8):
-            # Words are taken from the end: in front of a topic there are bytes to load, behind the last there may be none.
+            # Words are read backwards from the topic's end: there are always 8 bytes before it, but not always after it.
             rows: Any = slice(None) if seen == 0 else np.flatnonzero(sizes > seen)
             left = np.minimum(sizes[rows] - seen, 8)
             word = np.zeros(len(self), np.uint64)
@@ -188,7 +188,7 @@ class RecordWindow:
         return self._topics_one_by_one()
 
     def _numbered(self, hashes: "npt.NDArray[np.uint64]") -> tuple[Positions, int]:
-        """(a number from 0 on for each hash, the same for equal ones; how many there are)."""
+        """Return (a number for each hash, equal for equal hashes, counted from 0; number of distinct hashes)."""
         distinct = np.unique(hashes)
         return np.searchsorted(distinct, hashes), len(distinct)
 
@@ -206,17 +206,16 @@ class RecordWindow:
         return PropertyText(self.data, self.properties_begins, self.properties_ends)
 
     def property_spans(self, name: bytes) -> Spans:
-        """(begins, ends) of the value of property `name` of each record; -1 where it is absent. The lengths must add up.
+        """Return (begins, ends) of the value of property `name` of each record; -1 if absent. The lengths must add up.
 
-        Which entry counts is as in `properties.decode_properties`: a name, 0x01, a value; of a name given twice
-        the last.
+        As in `properties.decode_properties`, an entry is a name, 0x01 and a value, and the last entry of a name counts.
         """
         text = self.property_text
         begins, ends = text.spans(name)
         to_data = np.where(begins < 0, 0, text.to_data)
         return begins + to_data, ends + to_data
 
-    # --- doubts -----------------------------------------------------------------------------------------------------
+    # --- validity ---------------------------------------------------------------------------------------------------
 
     def first_invalid(self, check_crc: bool = True) -> int | None:
         """Return the index of the first record that `record.check_record` would reject, or None."""
@@ -242,7 +241,7 @@ class RecordWindow:
         return np.flatnonzero(np.fromiter(crcs, np.int64, len(crcs)) & CRC_MASK != self.fixed("body_crc"))
 
     def _doubtful(self) -> list[int]:
-        """Rows with an empty topic or a zero byte in topic or properties; everything else about them is valid."""
+        """Return the rows with an empty topic or a zero byte in topic or properties; everything else about them is valid."""
         if not len(self):
             return []
         names, ids = self.topics()
@@ -254,13 +253,13 @@ class RecordWindow:
 class PropertyText:
     """Concatenated property strings of many records in `text`, each between two 0x02.
 
-    String i is text[firsts[i] + 1:lasts[i]]; adding `to_data[i]` to a position in it gives the place that it came from.
+    String i is text[firsts[i] + 1:lasts[i]]; adding `to_data[i]` to a position in it gives the position in `data`.
     """
 
     def __init__(self, data: Bytes, begins: Positions, ends: Positions) -> None:
-        """The strings are data[begins[i]:ends[i]], ascending; each has more than 8 bytes of something else before it."""
-        # Gathered in words of 8 bytes, which is faster than joining slices, of which the first is there so that the
-        # 8 bytes before any place can be loaded.
+        """The strings are data[begins[i]:ends[i]], ascending; more than 8 other bytes precede each of them."""
+        # The strings are gathered in words of 8 bytes, which is faster than joining slices. One more word precedes them, so
+        # that the 8 bytes before any position can be read.
         sizes = ends - begins + 2
         counts = (sizes + 7) >> 3
         behind = np.cumsum(counts) + 1
@@ -271,7 +270,7 @@ class PropertyText:
         words[0] = _PADDING
         places = np.repeat(self.to_data, counts)
         places += np.arange(8, 8 * len(words), 8)
-        # The last string may end with the data.
+        # The last string may end at the end of the data, where no whole word can be read; it is copied below.
         np.minimum(places, len(data) - 8, out=places)
         words[1:] = field_view(data, "<u8")[places]
         self.text: Bytes = words.view(np.uint8)
@@ -288,7 +287,7 @@ class PropertyText:
         self._marks, self._codes = marks, codes
 
     def rows_with_zeros(self) -> Positions:
-        """The strings that have a zero byte."""
+        """Return the indices of the strings that contain a zero byte."""
         return np.unique(self._rows_of(self._zeros))
 
     def _rows_of(self, positions: Positions) -> Positions:
@@ -296,14 +295,14 @@ class PropertyText:
 
     @cached_property
     def _dividers(self) -> tuple[Positions, Array]:
-        """Which marks are 0x01, and the 8 bytes before each."""
+        """Indices of the marks that are 0x01, and the 8 bytes before each."""
         dividers = np.flatnonzero(self._codes == _NAME_VALUE)
         return dividers, field_view(self.text, "<u8")[self._marks[dividers] - 8]
 
     def spans(self, name: bytes) -> Spans:
-        """(begins, ends) in `text` of the value of `name` in each string, -1 without."""
+        """Return (begins, ends) in `text` of the value of `name` in each string, -1 if it is absent."""
         dividers, before = self._dividers
-        # A name begins behind a 0x02. Of a long one its last 8 bytes are looked for first.
+        # A name follows a 0x02. Of a long name the last 8 bytes are compared first, then the others.
         wanted = bytes((_PROPERTY,)) + name
         last = wanted[-8:]
         absent = 8 * (8 - len(last))
