@@ -82,7 +82,7 @@ def is_size_kept(data: bytes) -> bool:
 
 
 def repaired(data: bytes) -> tuple[bytes, int] | None:
-    """Return (sealed `data` with its one flipped bit corrected, position of that byte); None if it is not one flipped bit."""
+    """Return (sealed `data` with a single flipped bit corrected, position of its byte); None for any other damage."""
     mended = _with_seal_repaired(data)
     if mended is not None:
         return mended

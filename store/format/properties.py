@@ -102,7 +102,7 @@ def value_of(entries: str, mark: str) -> str | None:
 
 
 def value_before_empty(entries: str, mark: str) -> str | None:
-    """Return the last non-empty value of a property, or None; for properties that are absent or whose last value is empty."""
+    """Return the last non-empty value of a property, or None; used if its last entry is empty or if it is absent."""
     end = len(entries)
     while (begin := entries.rfind(mark, 0, end)) >= 0:
         value_begin = begin + len(mark)
