@@ -74,8 +74,8 @@ class MessageStoreConfig:
     ha_send_heartbeat_interval: int = _setting(5_000, 1)
     ha_housekeeping_interval: int = _setting(20_000, 1)
     ha_slave_fallbehind_max: int = _setting(256 << 20, 0)
-    """Lag of the nearest slave in bytes from which a SYNC_MASTER does not wait for it, but answers SLAVE_NOT_AVAILABLE."""
-    slave_timeout: int = _setting(3_000, 1)  # after which it answers FLUSH_SLAVE_TIMEOUT
+    """If even the most up-to-date slave lags by this many bytes, a SYNC_MASTER answers SLAVE_NOT_AVAILABLE at once."""
+    slave_timeout: int = _setting(3_000, 1)  # after which a SYNC_MASTER answers FLUSH_SLAVE_TIMEOUT
     in_sync_replicas: int | None = _setting(None, 1, 100)
     """5.x: copies that a SYNC_MASTER waits for, its own included. None: as 4.9.4, one slave."""
     offset_check_in_slave: bool = False  # slaves correct offsets of pulls outside a queue, as masters do
@@ -109,7 +109,7 @@ class MessageStoreConfig:
     redelete_hanged_file_interval: int = _setting(120_000, 1)  # until a failed deletion is retried
 
     os_page_cache_busy_time_out_mills: int = _setting(3_000, 1)
-    """Sends that wait behind a slower put are refused. Apache's default is 1000."""
+    """Sends that had to wait for a slower put are refused. Apache's default is 1000."""
 
     max_transfer_bytes_on_message_in_memory: int = _setting(256 << 10, 1, _INT_MAX, important=True)
     max_transfer_count_on_message_in_memory: int = _setting(32, 1, _INT_MAX, important=True)
@@ -131,7 +131,7 @@ class MessageStoreConfig:
     timer_flush_interval_ms: int = _setting(1000, 1)
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
-    mapped_file_size_timer_log: int = _setting(100 << 20, 68, _INT_MAX)  # a unit of 52 bytes and a mark of 16
+    mapped_file_size_timer_log: int = _setting(100 << 20, 68, _INT_MAX)  # at least a unit of 52 bytes and a blank of 16
     append_topic_for_timer_delete_key: bool = False
 
     message_delay_level: str = DEFAULT_MESSAGE_DELAY_LEVEL

@@ -1,6 +1,6 @@
 """MessageStore: the broker's interface to the store: load, put, dispatch, get, query and shutdown.
 
-All methods belong to the loop's thread. The event `flushed` alone happens in the flush thread.
+Methods must be called in the event loop's thread, unless noted otherwise. The event `flushed` happens in the flush thread.
 """
 
 from collections.abc import Callable, Set
@@ -81,8 +81,8 @@ class MessageStore:
     def load(self, progress: Progress | None = None, *, rebuild: bool = False) -> RecoveryReport:
         """Lock the store, open its files and recover them; `rebuild` rebuilds all queues and the index from the log.
 
-        `progress` is called with the activity, bytes done, and the maximum of bytes to do. Raises StoreError when another
-        broker has the store, or when it does not fit the configuration, and OSError.
+        `progress` is called with the activity, bytes done, and the maximum of bytes to do. Raises StoreError if another
+        broker uses the store, or if the store does not fit the configuration, and OSError.
         """
         config, disk = self.config, self.disk
         disk.make_dirs(config.store_path_root_dir)
@@ -128,7 +128,8 @@ class MessageStore:
             mended += drop_cut_index_files(disk, self.index, known.index_file_size)
             self.index.load(clean=kind is StartKind.CLEAN)
         if kind is not StartKind.CRASHED:
-            # If this start is killed, the next one must continue it, and must not treat a crash as a kill.
+            # If this start is killed, the next one must recover, too. The mark of a crash is kept until recovery has
+            # finished: otherwise the next start would treat the crash as a kill.
             self._mark_abort()
         recovery = Recovery(
             disk,
@@ -250,7 +251,7 @@ class MessageStore:
     # --- putting ----------------------------------------------------------------------------------------------------
 
     def dispatch_window(self, window: RecordWindow) -> bool:
-        """Dispatch the records of `window`, which follow those dispatched before; `dispatch` returns the queues that grew.
+        """Dispatch the records of `window`, which follow those dispatched before. The next `dispatch` returns the arrivals.
 
         Return False if they must be dispatched one by one: the disk has no room, or a queue lacks records before them.
         """
@@ -274,8 +275,8 @@ class MessageStore:
     def dispatch(self) -> list[Arrival]:
         """Write the records put since the last call and dispatch them to queues and index. Return the queues that grew.
 
-        When that fails, as there is no room, the log has the records already: they wait for a later call, some times a
-        second, and until then nothing more is taken.
+        If that fails, for example on a full disk, the records are already in the log. A later call tries again, a few times
+        per second, and until it succeeds no further messages are accepted.
         """
         log = self.commit_log
         log.write()
@@ -310,7 +311,7 @@ class MessageStore:
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of the log, from the first record that is not in its queue yet."""
+        """Number of bytes of the log from the first record on that is not in its queue yet."""
         undispatched = self.commit_log.undispatched
         return self.commit_log.max_offset - undispatched[0].physical_offset if undispatched else 0
 
@@ -364,9 +365,9 @@ class MessageStore:
         return queue.max_offset if queue is not None else 0
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary | None = None) -> int:
-        """Queue offset by 5.x's rule for `boundary`, else by 4.9.4's: an exact hit, or the nearer neighbour.
+        """Return the queue offset for a store time: by 5.x's rule for `boundary`, else by 4.9.4's, which is the nearest.
 
-        0 for an unknown queue.
+        Returns 0 for an unknown queue.
         """
         queue = self.queues.get(topic, queue_id)
         if queue is None:
@@ -412,7 +413,7 @@ class MessageStore:
         return self._retention.clean(manual)
 
     def ask_before_removing(self, may_remove: Callable[[int], bool]) -> None:
-        """Keep a CommitLog file unless `may_remove(its end offset)` returns True, which is called in each round."""
+        """Keep each CommitLog file until `may_remove(its end offset)` returns True; each round of retention calls it."""
         self._retention.may_remove = may_remove
 
     def drop_topics(self, keep: set[str]) -> list[str]:
@@ -433,7 +434,7 @@ class MessageStore:
     def mark_dropped(self, topics: Set[str], end_offset: int) -> None:
         """Prevent recovery from restoring queues of `topics` from records before `end_offset`. Thread-safe, blocking.
 
-        On a full disk the fact is kept in this process only.
+        On a full disk this is recorded in memory only.
         """
         with suppress(OSError):
             self._known.drop_topics(topics, end_offset, self.disk, self.config.store_path_root_dir)
@@ -455,7 +456,7 @@ class MessageStore:
                 self._begin_again(topic)
             for request in log.undispatched:
                 if request.topic in dropped and not request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
-                    # It would go into the queue of a new topic with this name; the index keeps it.
+                    # Otherwise it would go into the queue of a new topic with this name. The index keeps it.
                     request.sys_flag = request.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_PREPARED_TYPE
         return sorted(dropped)
 
@@ -469,7 +470,7 @@ class MessageStore:
 def rebuild(config: MessageStoreConfig, disk: Disk, clock: Clock, progress: Progress | None = None) -> RecoveryReport:
     """Rebuild all queues and the index of a stopped store from its log, and stop it cleanly.
 
-    Raises StoreError when a broker has the store, and OSError; broken off, it is finished by whoever opens the store next.
+    Raises StoreError if a broker uses the store, and OSError. If it is interrupted, the next start completes it.
     """
     store = MessageStore(config, disk, clock)
     report = store.load(progress, rebuild=True)

@@ -5,8 +5,8 @@ A write replaces the file atomically; the previous file is kept as `.bak`.
 Files of other versions may have unknown keys (5.x: attributes of topics, a state version). A rewrite preserves them:
 `persist` those of the document, `carry` those of nested objects.
 
-A file with a wrong seal is used as far as possible. A single flipped bit is corrected; other damage is completed with rows
-that only the `.bak` has; a file edited by hand is used as it is. Each case is logged with the name of the file.
+A file with a wrong seal (checksum) is used as far as possible. A single flipped bit is corrected; after other damage, rows
+that only the `.bak` has are added; a file edited by hand is used as it is. Each case is logged with the name of the file.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ log = logging.getLogger("store")
 
 
 def carry(found: Mapping[str, Any], written: Mapping[str, Any]) -> Document:
-    """Return `written` plus the keys that only `found`, the same object as it was read, has."""
+    """Return `written` plus the keys that are only in `found`, the same object as it was read from the file."""
     return {**found, **written}
 
 
@@ -121,14 +121,14 @@ class ConfigFile:
             elif is_size_kept(data):
                 self._complete(path, document)
             else:
-                log.warning("%s was edited by hand, according to its seal; it is used as it is", path)
+                log.warning("%s was edited by hand, according to its checksum; it is used as it is", path)
         document.pop(SEAL_KEY, None)
         return document
 
     def _complete(self, path: str, document: Document) -> None:
         """Add the rows to a damaged document that only the previous file has."""
         self.is_incomplete = self._is_damaged = True
-        log.warning("%s is damaged, according to its seal; its readable part is used", path)
+        log.warning("%s is damaged, according to its checksum; its readable part is used", path)
         before: Document = {}
         data = self._read(self.path + ".bak") if path == self.path else None
         if data is not None:
@@ -175,7 +175,7 @@ class ConfigFile:
 class RowsWriter:
     """Writer for a file with one large table: only changed rows are encoded, the others are cached in encoded form.
 
-    Not for concurrent use, but the thread may be a different one from the owner of the table.
+    Not thread-safe, but `write` may be called in another thread than the one that changes the table.
     """
 
     def __init__(self, file: ConfigFile, table: str, plain: Callable[[Any], Any]) -> None:

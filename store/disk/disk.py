@@ -1,18 +1,17 @@
 """Disk: the file-system interface through which all store I/O goes.
 
-Tests replace it by simulations that forget what was not synced or run out of space. Callers may rely on three guarantees of
-a real disk only:
+Tests replace it by simulations that lose unsynced data or run out of space. Callers may rely only on three guarantees of a
+real disk:
 
 * bytes of a mapped file are durable once `sync` of a range that contains them has returned;
 * a created, renamed or deleted *name* is durable once `sync_dir` of its directory has returned, including the names of
-parent
-  directories created for it;
+  parent directories created for it;
 * writing to a range of a mapped file cannot fail after `reserve` of that range. Without `reserve` it can, and not with an
   exception: the first write into a hole on a full file system kills the process (SIGBUS; on tmpfs, SIGSEGV even if it is not
   full). Reading a hole never fails.
 
-A mapping lives as long as any part of it is referenced; closing a region only drops one reference. A pull may therefore
-still read from a file that has been unmapped or deleted.
+A mapping stays valid as long as any part of it is referenced; closing a region only drops one reference. A pull may
+therefore still read from a file that has been unmapped or deleted.
 """
 
 import errno
@@ -134,9 +133,10 @@ class Disk(ABC):
         return self.read_file(path)[start : start + size]
 
     def boot_mark(self, path: str) -> str:
-        """Identify the running kernel and the mount of `path`. As long as it is equal, no page cache has been lost.
+        """Return a text that identifies the running kernel and the mount of `path`.
 
-        Empty if unknown; an empty mark must not be treated as equal to any other.
+        As long as it is the same, the page cache has not been lost. Empty if unknown; an empty mark must not be treated as
+        equal to any other.
         """
         return ""
 

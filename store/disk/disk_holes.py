@@ -1,10 +1,10 @@
 """Mappings of files as `numpy.memmap`: without a descriptor, and with protection of the holes of files on tmpfs.
 
 `numpy.memmap` keeps a descriptor for as long as the file is mapped, and a store has thousands of queues. So a memmap of
-anonymous pages is made first, and the file is then mapped in their place (MAP_FIXED); the memmap unmaps it at its end.
+anonymous pages is made first, and the file is then mapped in their place (MAP_FIXED); deleting the memmap unmaps it.
 
 The files of a store are sparse. On most file systems reading a hole yields zeros and allocates nothing, but on tmpfs it
-allocates a page. A scan behind the log's end would thus fill the file system, or kill the process on a full one (SIGBUS).
+allocates a page. A scan after the log's end would thus fill the file system, or kill the process on a full one (SIGBUS).
 Therefore, mappings on tmpfs show holes as read-only anonymous zero pages. When space is reserved for a range (`Disk`), that
 range is mapped to the file.
 
@@ -61,7 +61,7 @@ def map_file(descriptor: int, size: int, read_only: bool) -> "np.memmap[tuple[in
     try:
         pages = np.memmap(_Placeholder(size), np.uint8, mode, shape=(size,))  # type: ignore[call-overload]
     except OSError:
-        # The kernel forbids overcommitting memory, even for a moment: a normal mapping, which keeps a descriptor.
+        # The kernel forbids overcommitting memory, even briefly. Use a normal mapping, which keeps a descriptor.
         with open(descriptor, "rb" if read_only else "r+b", closefd=False) as file:
             return np.memmap(file, np.uint8, mode, shape=(size,))
     prot = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE

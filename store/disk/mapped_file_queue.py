@@ -185,9 +185,9 @@ class MappedFileQueue:
     # --- flushing --------------------------------------------------------------------------------------------------
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Make the row durable, the names of new files first. True if anything was to be done.
+        """Make the written bytes durable, after the names of new files. Return whether anything had to be synced.
 
-        With `least_pages`, a file that is not full waits until so many of its pages are dirty. Raises OSError.
+        With `least_pages`, a file that is not full is skipped until that many of its pages are dirty. Raises OSError.
         """
         dirty = [file for file in self.files if file.flushed < file.wrote and _due(file, least_pages)]
         if not dirty:

@@ -39,7 +39,7 @@ class RowTexts:
         self._shared.clear()
 
     def joined(self, separator: bytes) -> bytearray:
-        """Return all texts with `separator` between them. Appends row by row: a list of all texts would double the peak."""
+        """Return all texts with `separator` between them. Built row by row: a list would double peak memory."""
         out = bytearray()
         for name, parts in self._rows.items():
             if out:

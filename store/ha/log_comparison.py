@@ -1,7 +1,7 @@
-"""Comparison of a slave's log with its master's: whether they have parted, and at which record.
+"""Comparison of a slave's log with its master's: whether they have parted (diverged), and at which record.
 
-Records of the other log are requested one by one. Logs are equal before any record that is equal, as one is a copy of the
-other up to where they part; so the first record that differs is found by binary search.
+Records of the other log are requested one by one. Up to the point at which they parted, one log is a copy of the other, so
+they are equal before any equal record, and the first record that differs is found by binary search.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,11 +37,11 @@ async def is_same(files: MappedFileQueue, physical_offset: int, record_at: Recor
 async def tail_differs_at(
     files: MappedFileQueue, last_record: int, record_at: RecordAt, end_of_other: Callable[[], Awaitable[int]]
 ) -> int | None:
-    """Return where the log behind its last common record differs from the other one; None if nowhere.
+    """Return the physical offset, after the last common record, from which this log differs from the other; None if equal.
 
-    There may be further records, the beginning of one whose end has not arrived, and the filler of a file. The other log may
-    lack them: a power cut may have taken from a master what it had sent. `last_record` is the physical offset of a record
-    that both logs have; -1: they have none.
+    This log may continue with further records, an incomplete record, and the BLANK mark at the end of a file. The other log
+    may lack them, because a master may lose in a power cut what it had already sent. `last_record` is the physical offset of
+    a record that both logs have; -1: they have none.
     """
     at, end = (
         files.min_offset if last_record < 0 else last_record + len(_record(files, last_record) or b""),
@@ -77,7 +77,7 @@ async def parted_at(
         return starts[0]
     offsets = await record_offsets(starts[count - 1])
     equal = await _equal_count(files, offsets, record_at)
-    # Not the beginning of the next record: there may be a filler between them, which the other log may lack.
+    # Not the beginning of the next record: there may be a BLANK mark between them, which the other log may lack.
     last = int(offsets[equal - 1])
     return last + len(_record(files, last) or b"")
 

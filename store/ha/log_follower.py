@@ -1,8 +1,8 @@
 """LogFollower: appends the bytes of a master's log to the log of a slave, and dispatches the records that are complete.
 
 Frames are checked before memory is used for them: their offset must be the end of the log, and their bytes are appended as
-they arrive, so that no frame is collected. Records are checked like those of a recovery: a damaged one is never dispatched,
-and nothing behind it is accepted.
+they arrive, so that no whole frame is buffered. Records are checked as in recovery: a damaged one is never dispatched, and
+nothing after it is accepted.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ PIECE_SIZE: Final = 64 << 10
 """Pieces of at least this size arrive while the slave catches up, or the master is busy."""
 WINDOW_SIZE_MIN: Final = 32 << 10
 BULK_SIZE: Final = 2 << 20
-"""Bytes that are dispatched together; more are not left waiting."""
+"""Maximum number of bytes that are dispatched together, and that are left undispatched."""
 BODY_SIZE_MAX: Final = 1 << 30
 """Limit of a frame's size. Frames do not cross the end of a file."""
 
 
 class FollowError(Exception):
-    """Bytes that do not continue the slave's log; the connection must be closed."""
+    """Raised for received bytes that do not continue the slave's log; the connection must be closed."""
 
 
 class LogFollower:
@@ -102,11 +102,11 @@ class LogFollower:
     def receive(self, data: bytes) -> int:
         """Append the log bytes in `data`. Return the number of frames that ended, heartbeats included.
 
-        While the log arrives in large pieces its records are not dispatched at once, because many cost less together;
-        then `dispatch` must follow soon.
+        While the log arrives in large pieces, its records are not dispatched at once, because dispatching many together is
+        cheaper; the caller must then call `dispatch` soon.
 
-        Raises FollowError if they do not continue this log, and OSError if the disk is full; then nothing of the rest is
-        used, and the connection must be closed.
+        Raises FollowError if the bytes do not continue this log, and OSError if the disk is full; the rest of the bytes is
+        then not used, and the connection must be closed.
         """
         view, at, frames = memoryview(data), 0, 0
         while at < len(view):
@@ -153,7 +153,7 @@ class LogFollower:
         return self._damage or next(reasons, "")
 
     def dispatch(self) -> None:
-        """Dispatch the complete records behind the last one, or take them into `undispatched` of the log.
+        """Dispatch the complete records after the last dispatched one, or add them to `undispatched` of the log.
 
         Raises FollowError for a damaged record.
         """
@@ -190,7 +190,7 @@ class LogFollower:
         return size if size and self._dispatch_window(window) else 0
 
     def cut_incomplete(self) -> None:
-        """Remove the beginning of a record whose end has not arrived; recovery would do it at the next start.
+        """Remove the beginning of a record whose end has not arrived, as recovery would do at the next start.
 
         Dispatches all others first.
         """

@@ -1,7 +1,7 @@
 """Replica: one slave, as its master sees it.
 
-The slave reports the end of its log; the first report is also the request for everything behind it. The master answers with
-frames, which are views of its log files: each contains bytes of one file. Sockets are the business of `broker.ha`.
+The slave reports the end of its log; the first report is also the request for everything after it. The master answers with
+frames, which are views of its log files: each contains bytes of one file. Sockets are handled by `broker.ha`.
 """
 
 from typing import Final

@@ -93,7 +93,7 @@ class IndexFile:
     def put_keys(self, key_hashes: Sequence[int], places: Sequence[Place]) -> int:
         """Add entries in order and return how many were added; fewer than given means that the file is full.
 
-        Neither packing all entries in one call nor, below 100 entries, numpy is faster.
+        Packing all entries in one call would not be faster; nor would numpy for fewer than 100 entries.
         """
         count, used, begin_ms = self.index_count, self.hash_slot_count, self.begin_timestamp_ms
         taken = min(len(key_hashes), self._index_count_max - count)
@@ -197,10 +197,10 @@ class IndexFile:
         self._dirty = True
 
     def truncate(self, physical_offset: int) -> bool:
-        """Drop all entries from the first that does not point below `physical_offset`. Return whether any are left.
+        """Drop all entries from the first one that does not point below `physical_offset`. Return whether any are left.
 
-        Only the entries below and the header's begin fields are trusted: entries must ascend, and the slots are rebuilt from
-        them. This also repairs a file after a crash, provided that those entries were on the disk.
+        Only the remaining entries and the header's begin fields are trusted: entries must ascend, and the slots are rebuilt
+        from them. This also repairs a file after a crash, provided that those entries were on the disk.
         """
         entries = self._entries()
         if self.is_empty or self.begin_physical_offset != entries["physical_offset"][1]:

@@ -154,7 +154,7 @@ class IndexService:
                 self._unflushed.remove(file)
 
     def flush_current(self) -> int:
-        """Sync all files including the unfinished one; safe beside `put` in another thread. Raises OSError.
+        """Sync all files including the unfinished one; safe while another thread calls `put`. Raises OSError.
 
         Returns a store time in ms for the checkpoint: the entries of all records *before* it are on the disk; 0 without any.
         (At an unclean start Apache deletes index files that end later than the checkpoint, so it keeps an unfinished one
@@ -180,7 +180,7 @@ class IndexService:
             file.flush()
 
     def close(self) -> None:
-        """Sync and close all files, and update the checkpoint, which the caller closes, for full ones. Raises OSError."""
+        """Sync and close all files, and set the checkpoint's time for full ones; the caller closes it. Raises OSError."""
         self._sync_names()
         for file in self.files:
             file.flush()

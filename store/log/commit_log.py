@@ -98,7 +98,7 @@ class CommitLog:
         self.last_store_timestamp_ms = 0
         self.page_cache_busy_until_s = 0.0
         """Monotonic time until which requests have waited longer than osPageCacheBusyTimeOutMills for a write or space."""
-        self.longest_wait_s = 0.0  # for a write to the page cache or for space; whoever samples it sets it back
+        self.longest_wait_s = 0.0  # for a write to the page cache or for space; reset by the code that samples it
         self._busy_after_s = config.os_page_cache_busy_time_out_mills / 1000
         self._unwritten: list[bytes] = []  # records between `wrote` and `taken` of the last file
         self.refusals: dict[str, str] = {}  # cause -> reason

@@ -52,7 +52,7 @@ class FlushService:
     ) -> None:
         self._flushed = flushed
         self.synced: Event[[float]] = Event()
-        """The log was synced, which took so many seconds. Happens in the thread that synced."""
+        """Happens after each sync of the log, in the thread that synced, with its duration in seconds."""
         self.error: OSError | None = None
         self.flushed_offset = 0
         self._config = config

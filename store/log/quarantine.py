@@ -1,7 +1,7 @@
 """Quarantine: saves damaged bytes in the middle of the log and replaces them by filler records.
 
 Readers of the log find each record by the size of the one before, so invalid bytes end the log, in Apache's broker as well
-as here. Acknowledged records behind them must not be lost. The bytes are therefore saved in a file of their own, with a line
+as here. Acknowledged records after them must not be lost. The bytes are therefore saved in a separate file, with a line
 in `log.jsonl` that says when and why, and replaced by *fillers*: well-formed records that count as rolled back and thus go
 to no queue and no index. If the damage extends to the end of a file, that file ends with a BLANK mark as usual.
 """
@@ -66,7 +66,7 @@ def apply(files: MappedFileQueue, folder: str, start: int, end: int, why: str, n
     """Save the log's bytes [start, end) in `folder`, replace them by fillers, and return the path of the saved bytes.
 
     A record must end at `start` and an intact record begin at `end`, either at least 92 bytes later in the same file or in a
-    later file. `store_timestamp_ms` is that of the record before. Both changes are durable on return. Raises OSError.
+    later file. `store_timestamp_ms` becomes that of the fillers. Both changes are durable on return. Raises OSError.
     """
     path = save(files, folder, start, end, why, now_ms)
     text = f"{end - start} bytes at {start} were invalid: {why}. They are saved in quarantine/{path.rpartition('/')[2]}"

@@ -39,7 +39,7 @@ Units = npt.NDArray[np.void]
 
 BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
 _BLANK_UNIT: Final = CONSUME_QUEUE_UNIT_STRUCT.pack(0, BLANK_UNIT_SIZE, 0)
-# As in Apache (ConsumeQueue.recover): older files have been synced.
+# Number of newest files that recovery reads, as in Apache (ConsumeQueue.recover); older files have been synced.
 _FILES_RECOVERED: Final = 3
 _UNITS_SCANNED_AT_ONCE: Final = 4096
 _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
@@ -289,7 +289,7 @@ class ConsumeQueue:
         self.min_offset = files.min_offset // _UNIT_SIZE
         self._min_unit_physical_offset = -1
         self.correct_min_offset(0)
-        # The offsets are all that most queues need, and thousands of mapped files would need as many descriptors.
+        # Most queues need only their offsets in memory, so the files do not stay mapped.
         self.close()
 
     def _load(self) -> None:
@@ -377,7 +377,7 @@ class ConsumeQueue:
                 return file.start_offset // _UNIT_SIZE + first
         return self.max_offset
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------------------------
 
     def flush(self, least_pages: int = 0) -> bool:
         """Make the units durable, if at least `least_pages` pages are dirty. Return whether it was done. Raises OSError."""

@@ -1,4 +1,4 @@
-"""Search a queue offset by store time with a lower or an upper boundary, as RocketMQ 5.x does.
+"""Search for a queue offset by store time with a lower or an upper boundary, as RocketMQ 5.x does.
 
 `ConsumeQueue.offset_by_time` implements the rule of 4.9.4, which takes the nearest record.
 """

@@ -29,7 +29,7 @@ from pocketmq.store.queue.queue_checksums import SumsByTopic, take
 
 FILE_NAME: Final = "cleanStop.json"
 _FORMAT: Final = 2
-# Formats without a seal.
+# Beginning of documents in format 1, which has no seal.
 _FIRST_FORMAT_HEAD: Final = b'{"format":1,'
 _SEAL: Final = re.compile(rb',"seal":"([0-9a-f]{8})"\}\Z')
 # Both the loop (when a topic is deleted) and the checkpoint thread save the file.
@@ -93,7 +93,7 @@ class CleanStop(msgspec.Struct, rename="camel"):
         index: IndexService | None,
         rebuilding: Iterable[tuple[str, int]] = (),
     ) -> "CleanStop":
-        """Return a copy with the present state of queues and index, without `clean` and with no queue being rebuilt."""
+        """Return a copy with the present state of queues and index, without `clean`; `rebuilding` replaces the old list."""
         ends: dict[str, dict[int, QueueEnd]] = {}
         for queue in queues:
             if queue.max_offset:

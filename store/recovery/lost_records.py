@@ -1,4 +1,4 @@
-"""LostRecords: lets a queue continue behind records that were lost.
+"""LostRecords: lets a queue continue after records that were lost.
 
 This requires reading the log from its beginning. A queue has a gap if its next record has a higher queue offset than
 expected. Usually the records between were damaged and replaced by fillers, and the queue gets a *hole*: units with a tags
@@ -63,7 +63,7 @@ class LostRecords:
     def _go_on(self, queue: ConsumeQueue, until: int, window: RecordWindow) -> str:
         """Continue a queue at queue offset `until` in `window`, with a hole or with a record that has a wrong number."""
         own = _rows_of(queue, window)
-        # Without own records the queue got the record by multi-dispatch from another topic.
+        # If the queue has no records of its own here, it got the record by multi-dispatch from another topic.
         end = int((own if len(own) else window).physical_offsets[0])
         fillers = [filler for filler in self._fillers if queue.max_physical_offset <= filler[0] < end]
         numbers: Sequence[int] = own.fixed("queue_offset").tolist() if len(own) else (until,)

@@ -182,7 +182,7 @@ class Recovery:
         ends = known.queue_ends()
         self._suspects |= {key for key in found.keys() | ends.keys() if found.get(key) != ends.get(key)}
         self._note_last(known.last_record)
-        # Not before a BLANK mark, because the recorded end of a deleted topic may be behind it.
+        # A BLANK mark at the end is kept, because the recorded end of a deleted topic may be after it.
         self._report.scan_start_offset = self._report.end_offset = recovery_start.past_blank(self._files, known.log_end)
         self._report.log_files_deleted = self._files.truncate(self._report.end_offset)
         return True
@@ -495,5 +495,5 @@ class Recovery:
             # Without units: if marked for rebuilding, later records may be lost; else only the offset was restored.
             if queue.max_physical_offset or (key not in self._suspects and dropped[queue.topic] > begin):
                 self._queues.drop_queue(*key)
-                if key not in self.known.rebuilding:  # else it may not have come to its topic's next life
+                if key not in self.known.rebuilding:  # else records of the topic created again may be missing
                     self._suspects.discard(key)

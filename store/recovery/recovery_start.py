@@ -107,7 +107,7 @@ def last_file_start(files: MappedFileQueue) -> int:
 
 
 def vouched_start(files: MappedFileQueue, queues: ConsumeQueueStore, timestamp_ms: int) -> int:
-    """Return the physical offset of a late record stored at or before `timestamp_ms`, else the log's beginning."""
+    """Return the physical offset of a record, as late as possible, stored by `timestamp_ms`; else the log's beginning."""
     for file in reversed(files.files):
         first = record_at(files, file.start_offset)
         if first is not None and 0 < first[1] <= timestamp_ms:
@@ -217,7 +217,7 @@ def _has_keys(files: MappedFileQueue, after: int, end: int) -> bool:
 def drop_cut_index_files(disk: Disk, index: IndexService, known_file_size: int) -> list[str]:
     """Delete truncated index files and return texts about them. Called before the index is loaded.
 
-    A truncated file is told from a wrong configuration as in `complete_log_files`, and by sizes that are impossible.
+    A truncated file is distinguished from a wrong configuration as in `complete_log_files`, and by impossible sizes.
     """
     sizes = {name: disk.size(f"{index.folder}/{name}") for name in disk.listdir(index.folder)}
     is_configured = index.file_size in sizes.values() or index.file_size == known_file_size

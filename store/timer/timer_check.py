@@ -15,7 +15,7 @@ _AT_ONCE: Final = TIMER_LOG_UNIT_SIZE << 16
 
 
 def problems(disk: Disk, root: str) -> list[str]:
-    """Return one line per damage, beginning with the file's path below `root`. Raises OSError.
+    """Return one line per problem, beginning with the file's path below `root`. Raises OSError.
 
     Files last written by another broker or by a version without timermark have no checksums and cannot be checked.
     """

@@ -68,16 +68,16 @@ def _payload(state: TimerState, wheel_sum: int = -1) -> bytes:
 
 
 def read_state(payload: bytes) -> tuple[TimerState, int]:
-    """Decoded slot of timermark with the checksum of the wheel, which is -1 except after a clean stop."""
+    """Return (decoded state of a slot of timermark, checksum of the wheel or -1 if it was not a clean stop)."""
     *numbers, wheel_sum = TIMER_STATE_STRUCT.unpack_from(payload)
     return TimerState(*numbers)._replace(file_sums=payload[TIMER_STATE_STRUCT.size :]), wheel_sum
 
 
 class TimerCheckpoint:
-    """Timer checkpoint. `state` is where to continue, `durable_state` what is on disk; `sealed`: both are exact and ours.
+    """Timer checkpoint. `state` is where to continue, `durable_state` what is on disk.
 
-    `written_ms` is when another broker wrote the file, if one did. `wheel_sum` is the checksum of the wheel after a clean
-    stop, else -1. `problems` lists the damage found in the two files.
+    `sealed`: PocketMQ wrote both, so they are exact. `written_ms` is when another broker wrote the file, if one did.
+    `wheel_sum` is the checksum of the wheel after a clean stop, else -1. `problems` lists the damage found in the two files.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -138,9 +138,9 @@ class TimerCheckpoint:
             self.wheel_sum = read_state(marks.durable)[1]
 
     def adopt(self, read_time_ms: int, queue_offset: int) -> bool:
-        """Take the progress of another broker with the same log if it has not read less; return whether it was taken.
+        """Adopt the progress of another broker with the same log, unless its read time is earlier. Return whether it was.
 
-        To be called before recovery, which then enters all messages again. Those of the timer queue from `queue_offset` on
+        Must be called before recovery, which then enters all messages again. Those of the timer queue from `queue_offset` on
         count as not delivered, whenever they were due: the other broker may not have had them.
         """
         if read_time_ms < self.state.read_time_ms:
@@ -161,8 +161,8 @@ class TimerCheckpoint:
         """Write `state`, whose timer log is on disk, durably. Any thread, but not concurrently. Raises OSError."""
         if state != self.durable_state or not self.sealed:
             self._counter, self._timestamp_ms = self._counter + 1, now_ms
-        # Apache's broker continues behind the message of the log's last unit, but not behind masterTimerQueueOffset: after a
-        # kill the log has more units than this state covers.
+        # Apache's broker continues after the message of the log's last unit, but not after masterTimerQueueOffset. That must
+        # not limit it, because after a kill the log has more units than this state covers.
         numbers = (*state[:3], _NO_MASTER, self._state_version, self._timestamp_ms, self._counter)
         data = bytearray(TIMER_CHECKPOINT_STRUCT.pack(*numbers))
         data += TIMER_CHECKPOINT_SEAL_STRUCT.pack(*state.delivered_before, 0)
@@ -176,7 +176,7 @@ class TimerCheckpoint:
         self.durable_state, self.sealed = state, True
 
     def begin_log_at(self, position: int) -> None:
-        """Record that timer log files before `position` will be deleted, so that they are not missed. Raises OSError."""
+        """Record that timer log files before `position` will be deleted and are not missing then. Raises OSError."""
         self.durable_state = self.durable_state._replace(log_begin=position)
         self._marks.sync(_payload(self.durable_state))
 

@@ -37,10 +37,10 @@ Units = npt.NDArray[np.void]
 Numbers = npt.NDArray[np.int64]
 
 _UNIT_SIZE: Final = TIMER_LOG_UNIT_SIZE
-# 3 MB at a time: little memory for columns beside it, and few rounds.
+# Units processed at a time (3 MB): they need little memory for the computed columns, and there are few rounds.
 _UNITS_AT_ONCE: Final = 1 << 16
 _UNITS_IN_PART: Final = 1 << 12
-# Bytes at the end of the log that stay resident; units are usually read hours later.
+# Number of appended bytes after which the log's pages are released; units are usually read hours later.
 _RELEASED_EVERY: Final = 4 << 20
 
 
@@ -58,7 +58,7 @@ def unit_dues(units: Units) -> Numbers:
 
 
 def joined(parts: Iterable[Units]) -> Units:
-    """One array of many. (Numpy's own way would turn the bytes of each number round.)"""
+    """Concatenate arrays of units. (`np.concatenate` would change the byte order of the numbers.)"""
     return np.frombuffer(b"".join(part.tobytes() for part in parts), TIMER_LOG_UNIT_DTYPE)
 
 
@@ -76,7 +76,7 @@ class TimerLog:
         self._files = MappedFileQueue(disk, directory, file_size, open_files=open_files)
         # Position of the next file if there is none.
         self._origin = 0
-        # Checksum of the last file's units. By start of a full file: its own, and all of these as they are written down.
+        # Checksum of the last file's units. Start of a full file -> checksum of its units. The latter in stored form.
         self.last_sum = 0
         self._full_sums: dict[int, int] = {}
         self.file_sums = b""
@@ -86,7 +86,7 @@ class TimerLog:
     def load(self, begin_max: int | None = None) -> None:
         """Find the files. Raises StoreError when one has a wrong size or is missing in between.
 
-        Files that begin behind `begin_max` are deleted unseen: their length may have been lost.
+        Files that begin after `begin_max` are deleted without a check, because a power cut may have lost their length.
         """
         directory = self._files.directory
         for name in reversed(self._files.disk.listdir(directory)):
@@ -129,10 +129,10 @@ class TimerLog:
     def windows(
         self, begin: int = 0, end: int | None = None, *, times_from: int | None = None
     ) -> Iterator[tuple[int, Units]]:
-        """The units in [begin, end) in parts: (position of the first, view of consecutive units). Never keep a view.
+        """Yield the units in [begin, end) in parts: (position of the first, view of consecutive units). Do not keep views.
 
-        With `times_from` (epoch ms), full files all of whose units are in earlier slots are left out. The pages of whole
-        parts leave our resident set with them.
+        With `times_from` (epoch ms), full files all of whose units are in earlier slots are skipped. After each complete
+        part its pages are removed from the resident set.
         """
         end = self.end if end is None else end
         for file in self._files.files:
@@ -198,9 +198,9 @@ class TimerLog:
         self.file_sums = b"".join(FILE_SUM.pack(start, found) for start, found in sorted(self._full_sums.items()))
 
     def check_sums(self, file_sums: bytes, last_sum: int) -> str:
-        """Take the checksums of all files, and compare them with those that are known; what differs, or an empty text.
+        """Compute the checksums of all files and compare them with the known ones. Return an error text, or "" if equal.
 
-        `file_sums` is the attribute as it was, `last_sum` that of the file at the log's end; -1: not known.
+        `file_sums` is a previous value of the attribute, `last_sum` the known checksum of the file at the log's end, or -1.
         """
         known = dict(FILE_SUM.iter_unpack(file_sums))
         self._full_sums, self.last_sum, problem = {}, 0, ""
@@ -256,7 +256,7 @@ class TimerLog:
         if not self._files.files:
             self._origin = position
             if position:
-                # Tells the next start the position to continue at.
+                # The file's name tells the next start the position at which to continue.
                 self._files.writable(position)
 
     def sync_from(self, position: int) -> None:
@@ -272,7 +272,7 @@ class TimerLog:
         self.last_sum, self._full_sums, self.file_sums = 0, {}, b""
         self._begin_at((beyond // self._files.file_size + 1) * self._files.file_size)
 
-    # --- retention and life -----------------------------------------------------------------------------------------
+    # --- retention and lifecycle ------------------------------------------------------------------------------------
 
     def needed_from(self, read_time_ms: int, min_physical_offset: int) -> int:
         """Return the start of the first file that has a unit of a pending slot and whose records are still in the log.

@@ -1,7 +1,7 @@
-"""TimerStore: wheel, log and checkpoint of the timers, which tell the messages to be delivered in each second.
+"""TimerStore: wheel, log and checkpoint of the timers, which record the messages to be delivered in each second.
 
 The CommitLog is authoritative; these files are a cache that saves reading it again. At any moment all messages of the timer
-topic's queue before `queue_offset` are entered, and slots before `read_time_ms` are done.
+topic's queue before `queue_offset` are *entered* (put into a slot), and slots before `read_time_ms` are done.
 
 Recovery returns to the last such state known to be on disk (`TimerState`): the log is cut at its `log_end`, and the wheel is
 rebuilt from the log regardless of its contents. It therefore does not matter which of their pages a power cut left old, new
@@ -12,8 +12,8 @@ A message due beyond the *roll window* is put into an earlier slot (5.5.0's rule
 5.5.0 writes the message to the CommitLog again; here only the unit goes to its next slot, with its due time, without reading
 the CommitLog. A late unit goes into the slot that is being read.
 
-5.5.0 treats all of the timer queue before the message of the log's last unit as entered. That message must not be a rolled
-one, so rolled units are followed by a *pointer*: a unit of the message that was entered last, in a slot long past.
+5.5.0 treats all messages of the timer queue before that of the log's last unit as entered. That unit must therefore not be a
+rolled one, so rolled units are followed by a *pointer*: a unit of the message that was entered last, in a slot long past.
 """
 
 import logging
@@ -47,7 +47,7 @@ _HOUR_MS: Final = 3_600_000
 _OTHERS_READ: Final = 4096
 # Units examined for one part of a slot. More cost disproportionately, because of page faults of the copies.
 _UNITS_IN_PART: Final = 1024
-# A slot that is never read and not shared with a future time: only the second of the wheel's two weeks is.
+# Age of the slot for pointers: it is never read and not shared with a future time, as slots older than a week are.
 _POINTER_SLOTS: Final = 3 * 86_400
 # Larger values are not a unit's delay; they result from a changed clock or a broker that was stopped for weeks.
 _DELAY_MAX: Final = 2**31 - 1
@@ -56,9 +56,9 @@ _DELAY_MAX: Final = 2**31 - 1
 class RecoveredTimers(NamedTuple):
     """Messages that the caller must enter again after recovery.
 
-    `complete`: the timer queue from `queue_offset` on. Else: from its first message beyond physical offset `entered_to` on,
-    but of those before `queue_offset` only those whose due time and physical offset are not before `delivered_before`; the
-    others were delivered. Then comes a `mark` and a `flush`, and only then may slots be delivered or rolled.
+    If `complete`: those of the timer queue from `queue_offset` on. Otherwise: those beyond physical offset `entered_to`, but
+    before `queue_offset` only those whose (due time, physical offset) is not less than `delivered_before`; the others were
+    delivered. The caller must then `mark` and `flush` before it delivers or rolls any slot.
     """
 
     queue_offset: int
@@ -99,11 +99,11 @@ class TimerStore:
         self._log = TimerLog(disk, log_directory, log_file_size, open_files)
         self.read_time_ms = 0
         self.queue_offset = 0
-        # The earliest due time of what is late in the slot that is being read, or no less than the read time.
+        # Earliest due time of the messages that were late for the slot that is being read; at least the read time without.
         self._late_due_ms = 0
         # State at the last mark, which `flush` makes durable. None while units are being entered again.
         self.state: TimerState | None = None
-        # States before this queue offset cannot be recovered to, because units before it are being entered again.
+        # No state before this queue offset is marked, because messages before it are being entered again.
         self._whole_from = 0
         # (physical offset, record size, topic hash) of the message that was entered last.
         self._newest = (-1, 0, 0)
@@ -111,12 +111,12 @@ class TimerStore:
     # --- recovery ---------------------------------------------------------------------------------------------------
 
     def recover(self, now_ms: int, max_physical_offset: int, max_queue_offset: int) -> RecoveredTimers:
-        """Return to the last known state. The CommitLog and the timer queue end at the two offsets. Raises OSError."""
+        """Return to the last known state. The two offsets are the ends of CommitLog and timer queue. Raises OSError."""
         state, sealed, written_ms = self._checkpoint.state, self._checkpoint.sealed, self._checkpoint.written_ms
         for found in self._checkpoint.problems:
-            log.warning("%s: what it does not tell is taken from timermark, or from the CommitLog", found)
+            log.warning("%s: the missing state is taken from timermark, or from the CommitLog", found)
         if written_ms is not None and state.read_time_ms > written_ms:
-            log.warning("timercheck tells of slots read at %d, but was written at %d", state.read_time_ms, written_ms)
+            log.warning("timercheck has the read time %d, but was written at %d", state.read_time_ms, written_ms)
             state = TimerState(written_ms, state.log_end, state.queue_offset, written_ms + 1)
         queue_offset = min(state.queue_offset, max_queue_offset)
         oldest_ms = self._slot_ms(now_ms) - (self._slots_total - _BLANK_SLOTS) * self._precision_ms
@@ -169,11 +169,11 @@ class TimerStore:
 
     @property
     def roll_delays_ms(self) -> tuple[int, int]:
-        """Time that a rolled message waits in one slot."""
+        """The two possible times that a rolled message waits in one slot."""
         return self._half_ms, self._window_ms
 
     def all_units(self) -> Units:
-        """A copy of all units."""
+        """Return a copy of all units."""
         return joined(units for _, units in self._log.windows())
 
     def _recover_wheel(self, read_time_ms: int, *, is_ours: bool) -> int:
@@ -202,7 +202,7 @@ class TimerStore:
         if is_ours and (is_damaged or before != self._wheel.filled(self.read_time_ms)):
             log.warning("%s does not match the timer log: rebuilt", self._wheel.path)
         if mended:
-            log.warning("%s: %d units did not lead to the one before them in their slot", self._log.directory, mended)
+            log.warning("%s: %d wrong links to the previous unit of a slot are repaired", self._log.directory, mended)
             self._log.check_sums(b"", -1)
             self._log.sync_from(0)
         for units in overdue:
@@ -280,12 +280,12 @@ class TimerStore:
         return times
 
     def roll(self, units: Units, write_time_ms: int | Numbers, dues_ms: npt.ArrayLike | None = None) -> Numbers:
-        """Enter units of a slot, which are due later, into their next slots; `dues_ms` where Apache's do not tell.
+        """Enter rolled units of a slot into their next slots. `dues_ms` is required for those that Apache rolled.
 
-        To be done before their own slot counts as read. Raises as `put_many`.
+        Must be called before their own slot is marked as read. Raises like `put_many`.
         """
         assert self._checkpoint.sealed, "an earlier state would find the units in both slots"
-        assert dues_ms is not None or units["rolled_due_ms"].all(), "a unit that Apache rolled does not tell when it is due"
+        assert dues_ms is not None or units["rolled_due_ms"].all(), "a unit that Apache rolled has no due time"
         dues = unit_dues(units) if dues_ms is None else np.asarray(dues_ms, np.int64)
         times = self._put(dues, write_time_ms, units["magic"] & ~TIMER_MAGIC_ROLL, units)
         self._append_pointer()
@@ -301,9 +301,10 @@ class TimerStore:
         self._log.append(pointer)
 
     def roll_base(self, time_ms: Numbers, now_ms: int) -> Numbers:
-        """The last times up to now that are whole roll windows behind `time_ms`: from there on is rolled.
+        """Return for each of `time_ms` the latest time up to now that is a whole number of roll windows later.
 
-        From now on what was apart, and is rolled or entered again in one moment, would come together in one slot.
+        Messages are rolled relative to that time. Relative to now, messages of different times that are rolled or entered
+        again at the same moment would all get into one slot.
         """
         base: Numbers = time_ms + np.maximum(now_ms - time_ms, 0) // self._window_ms * self._window_ms
         return base
@@ -325,7 +326,7 @@ class TimerStore:
         return times
 
     def _append(self, times: Numbers, dues: Numbers, write_times: Numbers, magics: npt.NDArray[Any], records: Units) -> None:
-        """Append units for the records of other units, and hang them into the slots of `times`."""
+        """Append units for the records of other units, and add them to the slots of `times`."""
         write_times = np.where(np.abs(times - write_times) > _DELAY_MAX, times, write_times)
         positions = self._log.positions_of_next(len(times))
         self._wheel.reserve(times)
@@ -452,8 +453,8 @@ class TimerStore:
     def flush(self, state: TimerState | None, now_ms: int) -> None:
         """Make everything durable, then the checkpoint. Any thread, but not concurrently. Raises OSError.
 
-        `state` was taken in the loop, from the attribute. Between that and this call the caller has synced the CommitLog:
-        the messages that were entered, and the copies of those that were delivered.
+        `state` is the attribute as read in the loop. After reading it and before this call, the caller must have synced the
+        CommitLog, with the messages that were entered and the copies of those that were delivered.
         """
         self._log.flush()
         self._wheel.flush()

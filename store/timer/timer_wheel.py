@@ -1,10 +1,10 @@
 """The timer wheel: a file of slots, one per second of two weeks, each the head of a list of units in the timer log.
 
 Slot n belongs to the times t (in units of the precision) with t mod slots = n. A slot contains its time: a slot with
-another time counts as empty, and a delivered slot is overwritten when the wheel comes round. A slot has the positions of its
+another time counts as empty, and a delivered slot is overwritten by a later time. A slot has the positions of its
 oldest and newest unit. The wheel can be rebuilt from the timer log, and is checked against it at each start (TimerStore).
 
-The file is sparse: a page costs room when the first of its slots is used.
+The file is sparse: a page takes disk space only when the first of its slots is used.
 """
 
 import logging
@@ -95,12 +95,12 @@ class TimerWheel:
         """Return the first time in [begin_ms, end_ms) whose slot has units. The range is at most the wheel's span."""
         begin, end = begin_ms // self.precision_ms, -(-end_ms // self.precision_ms)
         first = begin % self.slot_count
-        # Usually it is near.
+        # Usually the slot is in the same page.
         times = self._slots["time"][first : first // _SLOTS_PER_PAGE * _SLOTS_PER_PAGE + _SLOTS_PER_PAGE]
         found = times[(times >= begin) & (times < end)]
         if len(found):
             return int(found.min()) * self.precision_ms
-        # The page of `begin` comes first and, if the times go round the wheel, for its slots before that, last.
+        # The page of `begin` comes first. If the range wraps around the wheel, it also comes last, for its earlier slots.
         turns = min((end - begin) // _SLOTS_PER_PAGE + 3, len(self._newest) + 1)
         pages = (first // _SLOTS_PER_PAGE + np.arange(turns)) % len(self._newest)
         for turn in np.flatnonzero(self._newest[pages] >= begin).tolist():
@@ -124,10 +124,10 @@ class TimerWheel:
         return count
 
     def hung(self, times_ms: Numbers, positions: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Slots]:
-        """How it looks when units are hung into the slots of their times, in order of their ascending positions.
+        """Return the slots with units added to them at `times_ms`, without changing the wheel; `set_slots` does that.
 
-        `counts` is what each adds to its slot's count. Returns for each unit the position before it, -1 none; the numbers
-        of the slots; and these as they are to be `set_slots`.
+        The units' `positions` must ascend; `counts` has what each adds to its slot's message count. Returns for each unit
+        the position of the previous unit of its slot (-1: none), the numbers of the slots, and the slots.
         """
         times = times_ms // self.precision_ms
         order = np.argsort(times, kind="stable")
@@ -189,7 +189,7 @@ class TimerWheel:
         self._region.reserve(first_page * _PAGE_SIZE, min(end_page * _PAGE_SIZE, self.slot_count * TIMER_WHEEL_SLOT_SIZE))
         self._reserved[first_page:end_page] = True
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Make the slots durable. Thread-safe. Raises OSError."""

@@ -1,6 +1,6 @@
 """CheckpointService: the thread for slow file operations that must delay neither the event loop nor a group commit.
 
-* It syncs queues and index: each second queues with two dirty pages, each minute everything, then the checkpoint.
+* It syncs queues and index: every second queues with two dirty pages; every minute everything, then the checkpoint.
 * It unmaps and deletes log files that retention removed, which takes long for 1 GiB.
 * It releases pages of mapped files above the limit (`open_files`).
 

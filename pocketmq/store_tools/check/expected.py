@@ -73,7 +73,7 @@ class Expected:
     def units(self) -> Columns:
         """Return (queue, queue offset, physical offset, size, tags code, timed, store time) in log order.
 
-        `timed` marks units whose code is a delivery time.
+        `timed` marks units whose tags code is a delivery time.
         """
         return _joined(self._units, 7)
 

@@ -113,7 +113,7 @@ class KeyComparison:
 def compare_keys(
     files: StoreFiles, checks: list[IndexFileCheck], expected: Expected, begin: int, end: int, gaps: list[Gap]
 ) -> KeyComparison:
-    """Compare the keys of the records in [begin, end) with the entries that point there, except those into `gaps`.
+    """Compare the keys of the records in [begin, end) with the entries that point at them. Entries into `gaps` are ignored.
 
     Raises OSError.
     """

@@ -1,9 +1,9 @@
 """Check of the whole log, range by range, by several processes.
 
-The check of a range starts at its first valid record, so the check of the range before must end exactly there. If it does
-not, the place is checked again from the end of the range before: a broker may be writing, or a body may contain the image of
-a record. Bytes that are still not a record are a gap. If queues or index refer to records after a gap, it is damage. Else it
-is the end of the log, and records after it are left over from an earlier truncation.
+The check of a range starts at its first valid record, so the check of the previous range must end exactly there. If it does
+not, the log is checked again from the end of the previous range on: a broker may be writing, or a body may contain bytes that
+look like a record. Bytes that are still not a record are a gap. If queues or index refer to records after a gap, it is
+damage. Otherwise the log ends there, and records after it are left over from an earlier truncation.
 """
 
 import multiprocessing
@@ -179,7 +179,7 @@ class LogCheck:
         return Finding(severity, kind, path, position, what, advice, physical_offset)
 
     def _is_damage(self, begin: int, end: int) -> bool:
-        """Return whether bytes before valid records are damage, which is recorded; else they are the end of the log."""
+        """Return whether the invalid bytes [begin, end) are damage, and record it; otherwise the log ends at `begin`."""
         if 0 < self._plan.known_end <= begin:
             return False
         begin = max(begin, self._files.refresh_log().min_offset)
@@ -200,7 +200,7 @@ class LogCheck:
             not self._running  # else records are being written there
             and why_invalid(self._files, self.end)
             and first_valid(self._files, self.end + 1, self._files.log.end_offset) is not None
-            and why_invalid(self._files, self.end)  # still: a broker elsewhere may have appended since
+            and why_invalid(self._files, self.end)  # again: a broker on another machine may have appended
         ):
             what = (
                 "after the log's end there are records from before an earlier truncation; no queue or index refers to them"
@@ -208,7 +208,7 @@ class LogCheck:
             self.findings.add(self._at(self.end, "left-over", what, CUT, Severity.NOTE))
 
     def _why_torn(self, end: int) -> str:
-        """Return why the record at the log's end is invalid; "" if the bytes do not claim to be a record there."""
+        """Return why the record at the log's end is invalid; "" if no record begins there, by its offset field."""
         file = self._files.log.file_at(end)
         if file is None:
             return ""

@@ -48,7 +48,7 @@ class UnitCheck:
         self._files = files
         self._gaps = gaps
         self._log_end = log_end
-        # Number of units that point into damage of the log, that is, of lost messages.
+        # Number of units that point into damaged parts of the log; their messages are lost.
         self.lost = 0
         self.holes = 0
         # Number of units that point after the end of the log, and the lowest physical offset in them.
@@ -86,9 +86,10 @@ class UnitCheck:
             yield from enumerate(units, queue_offset)
 
     def _is_misnumbered(self, queue: QueueFiles, extent: QueueExtent, queue_offset: int, record: Record) -> bool:
-        """Return whether the record's queue offset is wrong, a field without checksum, and the unit is right.
+        """Return whether the unit is right and the queue offset in its record, a field without checksum, is wrong.
 
-        Then the previous unit is right, and the queue offset in the record is another record's or outside the queue.
+        That is the case if the previous unit matches its record, and the queue offset in this record is that of another
+        record or outside the queue.
         """
         if record.queue_offset == queue_offset or (str(record.topic, "utf-8", "replace"), record.queue_id) != queue.key:
             return False

@@ -53,7 +53,7 @@ class CheckPlan:
     check_crc: bool
     queues: dict[QueueKey, QueueExtent]
     index: list[IndexFileCheck] | None
-    # None: the broker's table is not known, so every due time a whole number of seconds after the store time is right.
+    # None: the broker's table is not known, so every due time a whole number of seconds after the store time is accepted.
     delay_levels: DelayLevels | None
     topics_gone: bool
     known_topics: frozenset[str]

@@ -71,7 +71,7 @@ class Repair:
             if log.gaps or before.misnumbered:
                 self._mend_log(log.gaps, before.misnumbered)
             found = self._store.load(on_progress, rebuild=queues)
-            found.loss_window = ""  # only for a store that will be written
+            found.loss_window = ""  # applies only to a store that a broker writes
             try:
                 if index and not queues:
                     self._index_again(on_progress)

@@ -12,7 +12,7 @@ from pocketmq.store.recovery import abort_mark, clean_stop
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.files.store_files import StoreFiles
 
-# 5.5.0 stores one number more than PocketMQ knows.
+# End of the checkpoint's bytes that Apache's brokers may use. 5.5.0 stores one number more than PocketMQ reads.
 _KNOWN_TO_APACHE: Final = 64
 _FROM_LOG: Final = "the next start of a broker uses the log instead; `pocketmq store repair` writes it again"
 _CHECKPOINT_NAMES: Final = ("physic_msg_timestamp_ms", "logics_msg_timestamp_ms", "index_msg_timestamp_ms")
@@ -31,7 +31,7 @@ def known_topics(files: StoreFiles) -> frozenset[str] | None:
 
 
 def dropped_topics(files: StoreFiles) -> dict[str, int]:
-    """Return topic -> end of its records before it was deleted, as far as PocketMQ recorded it (cleanStop.json)."""
+    """Return deleted topic -> end of its records before the deletion, as far as PocketMQ recorded it (cleanStop.json)."""
     known, _ = clean_stop.load(FileDisk(), files.root)
     return known.dropped if known is not None else {}
 
@@ -90,7 +90,7 @@ def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
         return
     problem = believed(data)[1]
     if problem and files.is_running():
-        problem = believed(_read(path) or data)[1]  # the first read may have met a write
+        problem = believed(_read(path) or data)[1]  # the first read may have overlapped a write
     if problem:
         findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, problem, _FROM_LOG))
         return

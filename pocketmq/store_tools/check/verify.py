@@ -29,7 +29,7 @@ from pocketmq.store_tools.files.log_walk import why_invalid
 from pocketmq.store_tools.files.queue_files import QueueFiles
 from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
 
-# Time that a record may lack its unit if no broker seems to write.
+# How long a record may lack its unit if no broker seems to be writing.
 _PATIENCE_AT_REST_S: Final = 0.2
 
 
@@ -218,7 +218,7 @@ class Verify:
             what = f"{check.lost} queue units point into the damage: these messages are lost"
             findings.add(Finding(Severity.NOTE, "lost", folder, -1, what))
         if check.ahead:
-            # A unit that points exactly at the end was written for a record that was there.
+            # A unit that points exactly at the end was written for a record there, which is lost.
             severity = Severity.LOG if check.ahead_from == log.end else Severity.DERIVED
             what = f"the log ends at physical offset {log.end}, but {check.ahead} queue units point after it"
             advice = f"restore the lost part from a copy; without one, {REPAIR_QUEUES}"

@@ -105,7 +105,10 @@ def _checkpoint() -> bytes:
 
 @cache
 def _timers() -> MemoryDisk:
-    """Return a wheel of 240 slots and a log with three units per file: two of one second, a rolled one, one more."""
+    """Return a disk with a timer wheel of 240 slots and a timer log with three units per file.
+
+    Four messages are in it: two due in the same second, one rolled, and another one.
+    """
     disk = MemoryDisk()
     timers = TimerStore(
         disk, wheel_path="/timerwheel", log_directory="/timerlog", checkpoint_path="/timercheck", log_file_size=180,

@@ -163,7 +163,7 @@ def _compare(drawing: Drawing, values: dict[str, Any], topic: str, queue_id: str
 
 
 def _ext(file: RowFile, position: int) -> Drawing:
-    """Draw a unit of consumequeue_ext. Their sizes differ, so they are followed from the beginning of the file."""
+    """Draw a unit of consumequeue_ext. It is found by the sizes of the units before it, from the beginning of the file."""
     data = _bytes(file.path, 0, position + CONSUME_QUEUE_EXT_SIZE_MAX)
     begin = 0
     while begin + 2 <= len(data):

@@ -61,7 +61,7 @@ class IndexFileFacts:
 
     @property
     def entry_count_max(self) -> int:
-        """maxIndexNum."""
+        """Maximum number of entries (maxIndexNum)."""
         return (self.size - self.entries_start) // INDEX_ENTRY_SIZE
 
 
@@ -122,7 +122,7 @@ def _fits(files: StoreFiles, facts: IndexFileFacts) -> bool:
     data = files.read(facts.path, facts.entry_position(newest), INDEX_ENTRY_SIZE)
     key_hash, physical_offset, _, previous = INDEX_ENTRY_STRUCT.unpack(data.tobytes())
     slot = files.read(facts.path, INDEX_HEADER_SIZE + key_hash % facts.slot_count * INDEX_SLOT_SIZE, INDEX_SLOT_SIZE)
-    # One sign may be missing: damage, or a broker is writing.
+    # One of the conditions may be false, because of damage or because a broker is writing.
     is_newest = INDEX_SLOT_STRUCT.unpack(slot.tobytes()) == (newest,)
     signs: tuple[bool, ...] = (
         physical_offset == header.end_physical_offset,
@@ -152,7 +152,7 @@ def find_key(files: StoreFiles, path: str, key_hashes: set[int]) -> Iterator[int
 
 
 def find_entries(files: StoreFiles, path: str, key_hashes: set[int]) -> Iterator[tuple[int, int]]:
-    """Yield (entry number, physical offset) of entries with one of `key_hashes`, by the chains of their slots."""
+    """Yield (entry number, physical offset) of entries with one of `key_hashes`, following the chains of their slots."""
     try:
         facts = index_facts(files, path)
     except (FileNotFoundError, ValueError):

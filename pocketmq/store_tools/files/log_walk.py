@@ -74,8 +74,8 @@ def valid_behind(files: StoreFiles, bad: int, stop: int) -> int | None:
     """Return the offset at which valid records continue after the invalid one at `bad`, before `stop`; None without.
 
     If a valid record follows at the distance given by the size field, it is taken: only the content of the record is
-    damaged, and its body, which a client chose, could contain the image of a record. Else the search starts after the
-    smallest possible record.
+    damaged, and a search could find bytes in its body, which a client chose, that look like a record. Else the search starts
+    after the smallest possible record.
     """
     try:
         end = bad + bounds(record_bytes(files, bad), 0)[0]

@@ -78,7 +78,7 @@ class QueueFiles:
     def first_at(self, physical_offset: int) -> int:
         """Return the queue offset of the first unit whose record is at or after `physical_offset`; `end` without one.
 
-        Blank units in front of a queue's first record point at 0 and so lie before it, unless the log begins at 0.
+        The blank units before a queue's first record, which point at physical offset 0, are skipped.
         """
         queue_offsets = range(self._behind_blanks(), self.end)
         return queue_offsets.start + bisect_left(queue_offsets, physical_offset, key=lambda number: self._unit(number)[0])
@@ -91,7 +91,7 @@ class QueueFiles:
         )
 
     def _unit(self, queue_offset: int) -> tuple[int, ...]:
-        """Return the fields of a unit; if its file is missing, those of a unit after all others."""
+        """Return the fields of a unit; if its file is missing, fields that sort after those of all units."""
         units = self.units(queue_offset, 1)
         return units.tolist()[0] if len(units) else (1 << 62, 0, 0)
 

@@ -75,7 +75,7 @@ class Row:
 
 
 def row(*folders: str, unit_size: int = 1) -> Row:
-    """The row in `folders`; empty when there is no such folder. A file's size should be a multiple of `unit_size`."""
+    """Return the row of files in `folders`; empty if no folder exists. File sizes should be multiples of `unit_size`."""
     names = sorted((name, folder) for folder in folders for name in _listdir(folder))
     files = []
     for name, folder in names:
@@ -119,7 +119,7 @@ class StoreFiles:
     """The files of a store. Rows of queues are read on demand, because there may be thousands."""
 
     def __init__(self, root: str, commit_log_folder: str | None = None) -> None:
-        """`commit_log_folder` is storePathCommitLog when it is not under the root, several apart by commas.
+        """`commit_log_folder` is storePathCommitLog if it is not under the root, with commas between several folders.
 
         Raises NotAStoreError.
         """
@@ -226,8 +226,8 @@ class StoreFiles:
                 end = os.lseek(descriptor, begin, os.SEEK_HOLE)
             except OSError as error:
                 if error.errno == errno.ENXIO:
-                    break  # nothing but a hole behind
-                return [(0, size)]  # a file system that cannot tell
+                    break  # only a hole follows
+                return [(0, size)]  # the file system does not report holes
             extents.append((begin, min(end, size)))
             position = end
         return extents

@@ -9,7 +9,7 @@ COMPRESSIONS: Final = {0: "ZLIB", 0x100: "LZ4", 0x200: "ZSTD", 0x300: "ZLIB"}
 
 
 def time_text(time_ms: int) -> str:
-    """Return local time with milliseconds, a form that `--from` accepts; the number itself outside the calendar."""
+    """Return local time with milliseconds, a form that `--from` accepts; the number itself if it is not a valid date."""
     try:
         return datetime.fromtimestamp(time_ms / 1000).astimezone().isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

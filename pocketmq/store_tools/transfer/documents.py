@@ -54,7 +54,7 @@ def plain_body(record: Record) -> tuple[bytes, str]:
             return bytes(importlib.import_module("zstandard").ZstdDecompressor().decompressobj().decompress(record.body)), ""
     except ModuleNotFoundError as error:
         return record.body, f"compressed with {kind}: pip install {'lz4' if 'lz4' in str(error) else 'zstandard'}"
-    except Exception as error:  # each library has errors of its own
+    except Exception as error:  # each library raises its own exceptions
         return record.body, f"cannot be uncompressed with {kind}: {error}"
     return record.body, f"compressed with {kind}"
 
