@@ -303,8 +303,7 @@ class TimerStore:
     def roll_base(self, time_ms: Numbers, now_ms: int) -> Numbers:
         """Return for each of `time_ms` the latest time up to now that is a whole number of roll windows later.
 
-        Messages are rolled relative to that time. Relative to now, messages of different times that are rolled or entered
-        again at the same moment would all get into one slot.
+        Rolling relative to now would put messages of different times, if rolled or entered again together, into one slot.
         """
         base: Numbers = time_ms + np.maximum(now_ms - time_ms, 0) // self._window_ms * self._window_ms
         return base

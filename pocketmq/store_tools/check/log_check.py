@@ -1,7 +1,7 @@
 """Check of the whole log, range by range, by several processes.
 
 The check of a range starts at its first valid record, so the check of the previous range must end exactly there. If it does
-not, the log is checked again from the end of the previous range on: a broker may be writing, or a body may contain bytes that
+not, the log is checked again from the end of the previous range: a broker may be writing, or a body may contain bytes that
 look like a record. Bytes that are still not a record are a gap. If queues or index refer to records after a gap, it is
 damage. Otherwise the log ends there, and records after it are left over from an earlier truncation.
 """
