@@ -96,7 +96,7 @@ class LogFollower:
 
     @property
     def has_undispatched(self) -> bool:
-        """Whether the log has bytes behind the last dispatched record."""
+        """Whether the log has bytes after the last dispatched record."""
         return self._dispatched < self.max_offset
 
     def receive(self, data: bytes) -> int:

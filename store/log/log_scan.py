@@ -57,7 +57,7 @@ class LogScan:
 
 
 def next_valid_record(mapped_files: MappedFileQueue, after: int) -> int | None:
-    """Return the physical offset of the next intact record behind `after`, in this or a later file, or None.
+    """Return the physical offset of the next intact record beyond `after`, in this or a later file, or None.
 
     A record is intact if `record.check_record` accepts it, including the CRC of its body.
     """

@@ -261,7 +261,7 @@ class ConsumeQueue:
     # --- recovery and retention -------------------------------------------------------------------------------------
 
     def recover(self, *, clean: bool) -> None:
-        """Find the end of the queue, which is the first invalid unit. After a crash the bytes behind it are zeroed.
+        """Find the end of the queue, which is the first invalid unit. After a crash the bytes after it are zeroed.
 
         Raises BrokenQueueError; StoreError if all files have a different size that is valid for a queue; OSError.
         """

@@ -67,7 +67,7 @@ class ConsumeQueueExt:
         self.is_settled = False
 
     def settle(self, queue: ConsumeQueue | None) -> None:
-        """Truncate the files behind the newest unit that `queue` points at, or delete them if none. Raises OSError."""
+        """Truncate the files after the newest unit that `queue` points at, or delete them if none. Raises OSError."""
         self.is_settled = True
         address = None if queue is None else _newest_address(queue)
         unit = None if address is None else self.get(address)

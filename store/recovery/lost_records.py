@@ -86,7 +86,7 @@ class LostRecords:
 
 
 def _rows_of(queue: ConsumeQueue, window: RecordWindow) -> RecordWindow:
-    """Return the rows of a queue's records behind those that it already has."""
+    """Return the rows of a queue's records after those that it already has."""
     name = queue.topic.encode()
     names, ids = window.topics()
     mask = (window.fixed("queue_id") == queue.queue_id) & (ids == (names.index(name) if name in names else -1))

@@ -6,7 +6,7 @@ The log is authoritative; queues and index are derived from it and can be rebuil
    after a clean stop of another broker the last file; after a crash or kill everything that neither the checkpoint nor the
    last recorded state covers;
 2. drops that part from queues and index, where units may be torn, and rebuilds it;
-3. reads the records up to the first invalid one. If an intact record behind it had been synced, the bytes between are
+3. reads the records up to the first invalid one. If an intact record after it had been synced, the bytes between are
    quarantined (`quarantine`) and reading continues. Otherwise the log ends there and the rest is zeroed, because a left-over
    record could look valid after the next crash;
 4. checks whether queues lack records before the start position, and rebuilds those queues in one pass over the log.
@@ -334,7 +334,7 @@ class Recovery:
             )
             self._report.repairs.append(
                 f"{valid - position} bytes at {position} are damaged ({scan.reason}) and saved in {saved}; "
-                "a filler replaces them, and the log continues behind it"
+                "a filler replaces them, and the log continues after it"
             )
 
     def _release_memory(self) -> None:
@@ -348,7 +348,7 @@ class Recovery:
         self._last_record, self._last_store_timestamp_ms = physical_offset, record[1]
 
     def _valid_behind(self, position: int) -> int | None:
-        """Return where intact records continue behind a bad record that had been synced; None if the log ends there.
+        """Return where intact records continue after a bad record that had been synced; None if the log ends there.
 
         It had been synced, in log order, if the records before it are all older than the newest synced time.
         """
@@ -407,7 +407,7 @@ class Recovery:
     # --- the end of the log ----------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Cut the log behind its last intact record: later files are deleted, the rest of the last one is zeroed."""
+        """Cut the log after its last intact record: later files are deleted, the rest of the last one is zeroed."""
         report, files = self._report, self._files
         if self._report.kind is not StartKind.CLEAN:
             self._leave_torn_properties()

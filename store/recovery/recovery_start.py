@@ -1,6 +1,6 @@
 """Determine where recovery must start to read the log, and check which state before that position can be trusted.
 
-The beginning of a record is certain at the start of a file, behind another record, and where a queue unit points. Bytes in
+The beginning of a record is certain at the start of a file, after another record, and where a queue unit points. Bytes in
 the middle of a file may look like a record but be part of a message body, which any client can send. A position found by
 searching is therefore used only if a queue confirms it.
 """
@@ -203,7 +203,7 @@ def _gap(files: MappedFileQueue, index: IndexService) -> int | None:
 
 
 def _has_keys(files: MappedFileQueue, after: int, end: int) -> bool:
-    """Return whether a record behind the one at `after` and before `end` has a key to be indexed."""
+    """Return whether a record after the one at `after` and before `end` has a key to be indexed."""
     for window in LogScan(files, max(after, files.min_offset), check_crc=False) if after + 1 < end else ():
         begins = window.physical_offsets
         keyed = (window.property_spans(b"KEYS")[0] >= 0) | (window.property_spans(b"UNIQ_KEY")[0] >= 0)

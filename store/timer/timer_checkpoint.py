@@ -5,7 +5,7 @@ delivered. The numbers of a `TimerState` belong together; they are in one sector
 new ones.
 
 Apache takes them at different moments, and its recovery reads messages again to find the true state. PocketMQ avoids that:
-behind Apache's 56 bytes it writes a *seal*, a checksum over them, which becomes wrong as soon as another broker writes them.
+after Apache's 56 bytes it writes a *seal*, a checksum over them, which becomes wrong as soon as another broker writes them.
 
 After a process kill the page cache is intact. For this case there is the *mark*, the present state, written without a sync
 into a sector of its own. It is only valid under the kernel and mount of its writer (`Disk.boot_mark`), because after a power

@@ -69,7 +69,7 @@ class TimerLog:
         """`file_size` is mappedFileSizeTimerLog."""
         if file_size < _UNIT_SIZE + TIMER_LOG_BLANK_SIZE:
             raise ValueError(
-                f"mappedFileSizeTimerLog = {file_size}: a unit takes {_UNIT_SIZE} bytes, the blank behind it 16"
+                f"mappedFileSizeTimerLog = {file_size}: a unit takes {_UNIT_SIZE} bytes, the blank after it 16"
             )
         self.units_per_file = (file_size - TIMER_LOG_BLANK_SIZE) // _UNIT_SIZE
         self.directory = directory
@@ -266,7 +266,7 @@ class TimerLog:
                 file.region.sync(0, file.size)
 
     def start_over(self, beyond: int) -> None:
-        """Delete all files. The log continues in a new file behind `beyond` and all previous files. Raises OSError."""
+        """Delete all files. The log continues in a new file after `beyond` and all previous files. Raises OSError."""
         beyond = max(beyond, self._files.max_offset)
         self._files.destroy()
         self.last_sum, self._full_sums, self.file_sums = 0, {}, b""
