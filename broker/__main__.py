@@ -16,7 +16,7 @@ DESCRIPTION = "Run a RocketMQ broker."
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a broker until it is told to stop; the process ends with lifecycle's exit code."""
+    """Run a broker until a signal stops it, and exit the process with the exit code of `lifecycle.run`."""
     arguments = server_arguments.parse(PROGRAM, DESCRIPTION, argv, with_test_clock=True)
     with server_arguments.many_imports():
         from pocketmq.broker.broker import Broker
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _monitored(broker: "Broker") -> "Monitored[Broker]":
-    """Return the broker with the port for metrics, whose modules are loaded only where it is used."""
+    """Return the broker with its metrics port. The modules of metrics are loaded only if that port is configured."""
     from pocketmq.broker.metrics.broker_source import BrokerSource
     from pocketmq.metrics.monitored import Monitored
 

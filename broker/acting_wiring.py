@@ -1,4 +1,4 @@
-"""Makes the parts by which a slave acts as master, and by which a master takes over from it."""
+"""Builds the parts with which a slave acts as master, and those with which a returning master takes over from it."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ def prepare_for_acting_masters(services: Services, context: Context, make_timer_
 
 
 def _continued(context: Context, timer_store: TimerStore) -> TimerStore:
-    """Let timers continue where the master was, as the copy of its checkpoint says."""
+    """Return the timer store; if the slave has a copy of the master's timer checkpoint, timers continue from it."""
     store = context.store
     path = store.config.store_path("config/timercheck")
     if store.disk.exists(path) and is_foreign(checkpoint := store.disk.read_range(path, 0, TIMER_CHECKPOINT_SIZE)):

@@ -1,8 +1,8 @@
 """The broker process: starts the parts that `broker.wiring` builds, and stops them.
 
-Order matters in both directions. At start the ports open only when a send would succeed, and the name servers are told last.
-At stop the name servers are told first, then clients lose their connections, and the store closes when nothing writes to it
-any more.
+Order matters in both directions. At start the ports open only when a send would succeed, and the broker registers with the
+name servers last. At stop it unregisters first, then closes the connections of clients, and closes the store when nothing
+writes to it any more.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Broker:
         tls_config: TlsConfig | None = None, config_file: Path | None = None, more_configs: Sequence[Any] = (),
     ) -> None:  # fmt: skip
         """`config_file`: where changes of the config are written. None: `config/broker.properties` of a store on disk.
-        `more_configs`: further ones whose keys tools are shown."""
+        `more_configs`: further configs whose keys are shown to tools."""
         self.config = config
         self.store_config = store_config
         self.port = 0
@@ -158,7 +158,7 @@ class Broker:
         return f"{reason(error)} (storePathRootDir={self.store_config.store_path_root_dir})"
 
     async def _take_over(self, services: Services) -> None:
-        """Take over the progress of a slave that acted as master; until then nothing is stored."""
+        """Take over the progress of a slave that acted as master; until then no message is stored."""
         if services.pre_online is None:
             return
         services.store.commit_log.refuse("pre-online", "the broker takes over from its slaves and is not online yet")
@@ -189,14 +189,14 @@ class Broker:
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
         if len(reserved) > 1:
-            # A process that binds this very number may listen before this broker does.
+            # Another process that binds the same port may have begun to listen before this broker.
             with suppress(OSError):
                 self.fast_port = await self._server.listen(config.bind_address, port - 2, VIP_PORT_REFUSED)
         if self.fast_port is None:
             log.warning("port %d (listenPort - 2) is not available: the VIP channel is off", port - 2)
 
     async def _listen_for_slaves(self, services: Services) -> None:
-        """Open the port for slaves. One that is not set explicitly may be taken: then none is advertised."""
+        """Open the port for slaves. If it is the default port and in use already, no port for slaves is advertised."""
         if services.ha is None:
             return
         set_port, tls = self.store_config.ha_listen_port, self._ha_tls()
@@ -269,7 +269,7 @@ class Broker:
     # --- stop -------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop cleanly. Harmless when the broker is not started, or only half."""
+        """Stop cleanly. Harmless when the broker is not started, or only partly."""
         for timer in self._housekeeping:
             timer.cancel()
         if self._is_serving:

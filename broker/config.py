@@ -49,7 +49,7 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     broker_name: str = field(default_factory=_host_name, metadata={"important": True})
     broker_id: int = setting(0, low=0, important=True)
     broker_ip1: str | None = setting(None, key="brokerIP1", important=True)
-    """The advertised host, a name or an address. None: the bound address, or if all are bound, the machine's first one."""
+    """The advertised host, a name or an address. None: the bound address, or the machine's first one if all are bound."""
     broker_ip2: str | None = setting(None, key="brokerIP2", important=True)
     """The host to which slaves connect. None: brokerIP1."""
     bind_address: str = setting("127.0.0.1", important=True)
@@ -63,11 +63,11 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     """Real-time priority of the event loop's thread; 0: an ordinary thread."""
 
     max_held_requests: int = setting(100_000, low=1)
-    """Limit of waiting requests of each kind: pulls, pops, notifications (Apache: pullThreadPoolQueueCapacity,
+    """Limit of held requests of each kind: pulls, pops, notifications (Apache: pullThreadPoolQueueCapacity,
     maxPopPollingSize)."""
     max_held_requests_per_connection: int = setting(4_096, low=1)
     max_held_request_bytes: int = setting(64 << 20, low=1 << 20)
-    """Limit of the bytes of waiting requests of each kind."""
+    """Limit of the bytes of held requests of each kind."""
     max_locked_queues: int = setting(100_000, low=1)
     """Limit of queue locks of ordered consumers, over all groups."""
     max_producer_groups: int = setting(100_000, low=1)
@@ -91,7 +91,7 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     init_authentication_user: str | None = setting(None, secret=True)
     """5.x: {"username":..., "password":...} of a Super user that is created at start if it does not exist."""
     inner_client_authentication_credentials: str | None = setting(None, secret=True)
-    """5.x: {"accessKey":..., "secretKey":...} with which this broker signs its own requests; also such a user."""
+    """5.x: {"accessKey":..., "secretKey":...} with which this broker signs its own requests; creates such a user, too."""
     authentication_whitelist: str = ""
     """5.x: comma-separated request codes that need no signature."""
     authorization_whitelist: str = ""
@@ -111,7 +111,7 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     auto_create_topic_enable: bool = setting(True, important=True)
     auto_create_subscription_group: bool = True
     max_topics: int = setting(50_000, low=1)
-    """Limit of topics at which no new one is created; topics of an older table are kept."""
+    """Number of topics at which no new one is created; a stored table with more topics is kept."""
     max_subscription_groups: int = setting(50_000, low=1)
     max_topic_creations_per_second: int = setting(6, low=0, high=1_000_000)
     """Limit over all clients; the number for 100 seconds may be created at once. 0: no limit."""
@@ -143,7 +143,8 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     """5.x: whether a master starts without asking its slaves for their progress."""
     broker_heartbeat_interval: int = setting(1_000, low=100, high=60_000)
     broker_not_active_timeout_millis: int = setting(10_000, low=1_000, high=120_000)
-    """Silence after which name servers remove this broker. With enableSlaveActingMaster only, as are the next two."""
+    """Time without a heartbeat after which name servers remove this broker. Like brokerHeartbeatInterval and
+    syncBrokerMemberGroupPeriod, it has an effect only with enableSlaveActingMaster."""
     sync_broker_member_group_period: int = setting(1_000, low=100, high=60_000)
     """Interval in ms at which the name servers are asked for the brokers of this name."""
     flush_consumer_offset_interval: int = setting(5_000, low=1)
@@ -202,13 +203,13 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     """Maximum time for which a lock request waits for a queue that another consumer is about to unlock; 0: it does not wait,
     as in Apache. Clients wait 1 s for the answer."""
     lock_grace_millis: int = setting(10_000, low=0, high=INT_MAX)
-    """Time after which the locks of a consumer are freed whose connection ended without a goodbye and which did not come
-    back. From the lock's life time (60 s) on nothing is freed early, as in Apache."""
+    """Time after which the locks of a consumer are freed if its connection ended without UNREGISTER_CLIENT and it did not
+    come back. With the lock's life time (60 s) or more no lock is freed early, as in Apache."""
     auto_delete_unused_stats: bool = False
 
     @property
     def hold_limits(self) -> tuple[int, int, int]:
-        """Limits of waiting requests of each kind: total, per connection, bytes."""
+        """Limits of held requests of each kind: total, per connection, bytes."""
         return self.max_held_requests, self.max_held_requests_per_connection, self.max_held_request_bytes
 
     @property
@@ -243,7 +244,7 @@ UPDATABLE_KEYS: Final = frozenset(
 """Keys that UPDATE_BROKER_CONFIG may change: no paths, no identities, and of addresses only the advertised one."""
 
 ADDRESS_KEYS: Final = frozenset({"brokerIP1", "advertisedPort"})
-"""Those of them that make the advertised address."""
+"""Updatable keys that form the advertised address."""
 
 FIXED_KEYS: Final = {
     "clientCallbackExecutorThreads": ("2", "there is one thread"),
@@ -291,7 +292,7 @@ IGNORED_KEYS: Final[dict[str, str]] = {
     **{key: f"always {value}: {why}" for key, (value, why) in FIXED_KEYS.items()},
     **{key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()},
 }
-"""Keys of Apache that have no effect here -> reason."""
+"""Apache's keys that have no effect here -> reason."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Changes of a broker's config by requests, and what they set off: another advertised address, other permissions.
+"""Changes of a broker's config by requests, and their effects: another advertised address, other permissions.
 
-`brokerIP1` and `advertisedPort` are the address that clients are told. As with Apache's broker, `listenPort` stands for the
-latter while the broker runs: a container learns only after the start at which port it can be reached from outside. It is
-kept as `advertisedPort`, so that the next start binds the port that this one did.
+`brokerIP1` and `advertisedPort` are the address advertised to clients. As in Apache's broker, a request that changes
+`listenPort` changes the advertised port: a container learns only after the start at which port it can be reached from
+outside. The value is stored as `advertisedPort`, so that the next start binds the same port as this one.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.store.config import MessageStoreConfig
 
 KEPT_FILE: Final = "config/broker.properties"
-"""File of the store that has the settings changed while a broker without a config file ran; Apache's name too."""
+"""File of the store with the changed settings of a broker that has no config file. The name is Apache's, too."""
 
 
 def config_updates(
     services: Services, port: int, file: Path | None, writer: TableWriter, more_configs: Sequence[Any] = ()
 ) -> ConfigUpdates:
-    """Return the changes of a broker's config. `port` is listened on; `file` None: changes are not kept over a restart.
+    """Return the changes of a broker that listens on `port`. `file` None: changes are not kept over a restart.
 
     `more_configs` have further keys, none of which may be changed while the broker runs.
     """
@@ -61,7 +61,7 @@ def _applied(services: Services, port: int, values: dict[str, Any], host: Advert
 
 
 def _advertise(services: Services, host: AdvertisedHost | None, port: int) -> None:
-    """Tell clients another address: in routes at once, and in the ids of messages stored from now on."""
+    """Advertise another address: in routes at once, and in the ids of messages stored from now on."""
     name = services.broker_address.rpartition(":")[0] if host is None else host.name
     packed = services.store_host[:-4] if host is None else pack_host(host.address, port)[:-4]
     services.broker_address = f"{name}:{port}"

@@ -13,7 +13,7 @@ from pocketmq.store.message_store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Passed to the constructors of parts, so that these name only what is particular to them.
+    """Passed to the constructors of parts, so that these list only the dependencies particular to them.
 
     The putter is not in it: it depends on the timer service, which is made from this context.
     """

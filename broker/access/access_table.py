@@ -48,7 +48,7 @@ SIGNED_CODES: Final = frozenset(
 
 ADMIN_CODES: Final = frozenset(
     {
-        # Apache's:
+        # Admin codes of Apache's broker, too:
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         RequestCode.UPDATE_BROKER_CONFIG,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
@@ -56,7 +56,7 @@ ADMIN_CODES: Final = frozenset(
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        # Secrets, and who has rights:
+        # Accounts, secrets and permissions:
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
         RequestCode.DELETE_ACL_CONFIG,
         RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
@@ -122,7 +122,7 @@ def _holds_others_messages(services: Services, topic: str) -> bool:
 
 
 def _topic(services: Services, topic: str, needed: int = SUB) -> Resources:
-    """Return the permissions to read a topic; a system topic that holds messages of others needs an admin.
+    """Return the permissions for a topic; a system topic that holds messages of other topics needs an admin.
 
     A dead-letter topic also needs the permission for its group. `%RETRY%group_topic` is a retry topic of pops, or of a group
     whose name has that form: if both group and topic exist, the permission for the topic is needed as well.
@@ -147,7 +147,7 @@ def _group(group: str | None) -> Resources:
 def _of_message(services: Services, physical_offset: int, needed: int, group: str = "") -> Resources:
     """Return the permission for a message's real topic, also while it is stored in another topic.
 
-    Nothing is needed without a message at that offset: the handler answers with an error then.
+    Without a message at that offset no permission is needed: the handler then answers with an error.
     """
     record = services.store.message_at(physical_offset)
     if record is None:
@@ -212,7 +212,7 @@ def _of_topic(services: Services, request: Request[Any]) -> Resources:
 
 
 def _of_topic_either(services: Services, request: Request[Any]) -> Resources:
-    """Offsets and number of a topic's queues are open to its writers and readers."""
+    """Return the permission for offsets and queue counts of a topic: PUB or SUB."""
     return _topic(services, request.header.topic, _EITHER)
 
 
@@ -222,13 +222,13 @@ def _of_topic_and_consumer_group(services: Services, request: Request[Any]) -> R
 
 
 def _of_queue(services: Services, request: Request[Any]) -> Resources:
-    """A queue's topic, and the group if one is named."""
+    """Return the queue's topic, and the group if the request names one."""
     yield from _topic(services, request.header.topic)
     yield from _group(request.header.consumer_group or None)
 
 
 def _of_progress(services: Services, request: Request[Any]) -> Resources:
-    """A group, in the named topic or else in all of its topics."""
+    """Return the group, and the topic if the request names one; otherwise the request is for all topics of the group."""
     if request.header.topic:
         yield from _topic(services, request.header.topic)
     yield from _group(request.header.consumer_group)
@@ -260,7 +260,7 @@ def _heart_beat(services: Services, request: Request[Any]) -> Resources:
 
 
 def _of_popped(services: Services, request: Request[Any]) -> Resources:
-    """The normal topic of a popped message, which may be from the group's retry topic `%RETRY%group_topic`."""
+    """Return the group and the normal topic of a message, which may be popped from the retry topic `%RETRY%group_topic`."""
     topic, group = request.header.topic, request.header.consumer_group
     yield from _topic(services, normal_topic_of(topic, group))
     yield from _group(group)
@@ -324,7 +324,7 @@ RESOURCES: Final[dict[int, ResourcesOf]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
     RequestCode.QUERY_CONSUME_QUEUE: _of_queue,
-    # What a consumer does for its group:
+    # Requests of a consumer for its group:
     RequestCode.HEART_BEAT: _heart_beat,
     RequestCode.UNREGISTER_CLIENT: _of_consumer_group,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _of_consumer_group,

@@ -1,9 +1,9 @@
 """The action table of 5.x: which actions on which resources each request code needs with authorizationEnabled.
 
 One of the actions of a code must be allowed on each of its resources. The topics and groups of a request are those of
-`access_table`, so that messages are protected wherever they are stored. The actions are those of 5.5.0. Codes for which
-5.5.0 asks nothing of a signed request, although they show whole tables or change something shared by all, need the action
-on the cluster that like codes need there. A code in no table is open to Super users only.
+`access_table`, so that messages are protected wherever they are stored. The actions are those of 5.5.0. Some codes show
+whole tables or change something shared by all, and yet 5.5.0 requires no permission for them: here they need the same
+action on the cluster as similar codes. A code in no table is open to Super users only.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -30,7 +30,7 @@ class AuthValidator(AccessValidator):
 
     def check(self, code: int) -> Check:
         is_authorized = self._is_authorizing and code not in self._unchecked
-        # What a user may do is asked of a user that is proved by a signature only.
+        # Authorization needs a signature, because nothing else proves who the user is.
         is_signed = is_authorized or code not in self._unsigned
         actions, resources_of = NEEDED.get(code, ((), _only_super))
 

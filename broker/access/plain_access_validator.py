@@ -1,4 +1,4 @@
-"""PlainAccessValidator: 4.9's check. It admits white addresses, and signed requests with the permissions that they need."""
+"""PlainAccessValidator: 4.9's check. It admits white-listed addresses, and signed requests with the needed permissions."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ class PlainAccessValidator(AccessValidator):
         return check
 
     def _account(self, request: Request[Any], is_admins: bool) -> Account | None:
-        """Return the account of a request, None for a white address. Raises RemotingError without a valid signature."""
+        """Return the account of a request, None for a white-listed address. Raises RemotingError if it may not be served."""
         rules, host = self._manager.rules, request.channel.remote_host
         if rules.is_white(host):
             return None

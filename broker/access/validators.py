@@ -1,4 +1,4 @@
-"""The check that a broker's settings ask for. The modules of a check are loaded only by brokers that have it."""
+"""Selects the access check that the broker's settings enable. The modules of a check are loaded only if it is enabled."""
 
 from pocketmq.broker.access.access_validator import AccessValidator
 from pocketmq.broker.services import Services

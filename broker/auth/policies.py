@@ -1,4 +1,4 @@
-"""Policies of 5.x: which actions on which resources a user may do, from which addresses.
+"""Policies of 5.x: which actions a user may perform on which resources, from which addresses.
 
     resource   Topic:orders   Group:billing   Cluster:DefaultCluster   one
                Topic:orders*                                           all topics whose name starts with `orders`
@@ -6,7 +6,7 @@
                *                                                       everything
 
 Of the entries that match resource, action and address the one with the most specific resource decides. Entries of the
-Default policy count only if none of the Custom policy matches. Without a match the answer is no.
+Default policy count only if none of the Custom policy matches. Without a match the request is denied.
 """
 
 import ipaddress
@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, rename="camel", frozen=True):
     source_ips: tuple[str, ...] = ()
 
     def info(self) -> PolicyEntryInfo:
-        """Return the entry as it is answered.
+        """Return the entry in the form used in answers.
 
         Without addresses it has an empty list. Apache's broker leaves the list out, and then the page of Apache's dashboard
         shows nothing but an error.
@@ -63,12 +63,12 @@ class Policy(msgspec.Struct, rename="camel", frozen=True):
     entries: tuple[Entry, ...]
 
     def info(self) -> PolicyInfo:
-        """Return the policy as it is answered."""
+        """Return the policy in the form used in answers."""
         return PolicyInfo(self.policy_type, [entry.info() for entry in self.entries])
 
 
 def one_of(name: str, given: str | None, known: Iterable[str]) -> str:
-    """Return the member of `known` that is `given` in any case. Raises AuthError naming the field."""
+    """Return the member of `known` that equals `given` regardless of case. Raises AuthError naming the field."""
     for one in known:
         if given is not None and one.lower() == given.lower():
             return one
@@ -147,7 +147,7 @@ def merged(present: Iterable[Policy], given: Iterable[Policy]) -> tuple[Policy, 
 
 
 def without(present: Iterable[Policy], policy_type: str, resource: str) -> tuple[Policy, ...]:
-    """Return the policies without a resource's entry in one of them."""
+    """Return the policies without the entry of `resource` in the policy of type `policy_type`."""
     return _kept(present, lambda kind, entry: kind != policy_type or entry.resource != resource)
 
 
@@ -175,7 +175,7 @@ class Rules:
         self._arranged = [by_kind[kind] for kind in (CUSTOM, DEFAULT) if kind in by_kind]
 
     def decision(self, kind: str, name: str, actions: Iterable[str], host: str) -> str | None:
-        """Return what is decided about one of `actions` on a resource for a peer at `host`; None without a match."""
+        """Return the decision about a resource for a peer at `host` that needs one of `actions`; None without a match."""
         for arranged in self._arranged:
             for entry, asked, networks in arranged.about(kind, name):
                 if (ALL in asked or not asked.isdisjoint(actions)) and (not networks or _is_within(host, networks)):
@@ -188,7 +188,7 @@ _Prepared = tuple[Entry, frozenset[str], _Networks]
 
 
 class _Arranged:
-    """The entries of one policy: by exact name, then by the beginning of names, the longest first."""
+    """The entries of one policy: those of exact names, then those of name prefixes, the longest first."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._exact: dict[str, _Prepared] = {}

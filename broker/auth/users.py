@@ -56,7 +56,7 @@ class User(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Account:
-    """What the check of a request needs of a user, made once for each state of its row."""
+    """The data of a user that checks of requests need, computed once for each version of its row."""
 
     __slots__ = ("row", "signer", "rules", "size")
 
@@ -77,7 +77,7 @@ def user_problem(name: str) -> str | None:
 
 
 def user_of_subject(subject: str | None) -> str:
-    """Return the user's name of a subject. Raises AuthError."""
+    """Return the name of the user in a subject `User:NAME`. Raises AuthError."""
     kind, colon, name = (subject or "").partition(":")
     if not colon or kind.lower() != "user":
         raise AuthError(f"subject={(subject or '')[:100]}: expected User:NAME")
@@ -85,7 +85,7 @@ def user_of_subject(subject: str | None) -> str:
 
 
 class AuthUsers(RowsManager[User]):
-    """The users by name. Changes are in force at once; `unwritten` tells when they are on disk."""
+    """The users by name. Changes are in force at once; `unwritten` returns the pending write to disk."""
 
     TABLE_KEY = "userTable"
     ROWS_NAME = "users"
@@ -96,7 +96,7 @@ class AuthUsers(RowsManager[User]):
         self._refusals = LimitRefusals(clock)
         self._accounts: dict[str, Account] = {}
         self.inner = inner_credentials(config)
-        """What this broker signs its own requests with; None: they are not signed."""
+        """Credentials with which this broker signs its own requests; None: they are not signed."""
 
     def load(self) -> None:
         """Read the file, and add the users that the config names if they do not exist. Raises StoreError."""
@@ -111,7 +111,7 @@ class AuthUsers(RowsManager[User]):
     def decode(self, document: dict[str, Any]) -> None:
         super().decode(document)
         for name, row in self.table.items():
-            # An edited file may have what no request could write; AuthError makes the start fail.
+            # A file edited by hand may have values that no request can write; AuthError then makes the start fail.
             checked = _checked(UserInfo(name, row.password, row.user_type, row.user_status))
             policies = merged((), checked_policies([policy.info() for policy in row.policies])) if row.policies else None
             self.table[name] = User(checked.password, checked.user_type, checked.user_status, policies)
@@ -144,7 +144,7 @@ class AuthUsers(RowsManager[User]):
     def acls(self, subject_part: str | None, resource_part: str | None) -> Iterable[tuple[str, tuple[Policy, ...]]]:
         """Return (subject, policies) of the users with policies that contain the given texts; None or empty: all.
 
-        A resource that is part of the subject selects all of the subject's entries, as in Apache.
+        If `resource_part` occurs in the subject, all of the subject's entries are returned, as in Apache.
         """
         for name, row in self.named_like(None):
             subject = SUBJECT_PREFIX + name
@@ -246,7 +246,7 @@ def initial_users(config: BrokerConfig) -> Iterable[tuple[str, str]]:
 
 
 def inner_credentials(config: BrokerConfig) -> Credentials | None:
-    """Return what this broker signs its own requests with. Raises AuthError naming the key."""
+    """Return the credentials with which this broker signs its own requests, or None. Raises AuthError naming the key."""
     found = _object(
         "innerClientAuthenticationCredentials", config.inner_client_authentication_credentials, "accessKey", "secretKey"
     )

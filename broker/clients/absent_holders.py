@@ -1,8 +1,8 @@
-"""AbsentHolders: holders of queue locks whose connection closed without a goodbye (UNREGISTER_CLIENT).
+"""AbsentHolders: holders of queue locks whose connection closed without UNREGISTER_CLIENT.
 
 A closed connection does not prove that its consumer is gone: a client that lost its connection goes on with the messages
-that it has, and connects again. Freed at once, its queues would go to a second consumer meanwhile, out of order. Apache
-keeps the locks of a killed consumer until they expire, up to 60 s.
+that it has, and connects again. If its queues were freed at once, a second consumer would get them meanwhile and consume out
+of order. Apache keeps the locks of a killed consumer until they expire, up to 60 s.
 
 Here the queues are freed after a shorter time (lockGraceMillis), provided that the peer ended the connection, as the system
 of a killed process does, and that no sign of life came since: a heartbeat or lock request with its client id, or a pull or
@@ -26,7 +26,7 @@ from pocketmq.runtime.work_slices import WorkSlices
 log = logging.getLogger("broker")
 
 _STEP_S: Final = 0.05
-"""Minimum time between two looks at the clock."""
+"""Minimum time between two checks for holders whose time is over."""
 
 
 class AbsentHolders:
@@ -46,7 +46,7 @@ class AbsentHolders:
         self._slices = WorkSlices(timers)
 
     def asked(self, group: str, client_id: str, channel: Channel) -> None:
-        """A client has asked for locks over a connection, the end of which counts from now on."""
+        """Note that a client requested locks over `channel`; from now on the close of `channel` makes it absent."""
         holder = self._locks.find(group, client_id)
         if holder is None:
             return
@@ -56,7 +56,7 @@ class AbsentHolders:
             channel.on_close(self.channel_closed)
 
     def sign_of_life(self, group: str, topic: str, queue_id: int) -> None:
-        """A consumer of the group has pulled from a queue or committed its offset: only the holder of its lock does."""
+        """Forget that the holder of a queue's lock is absent: only it pulls from the queue or commits its offset."""
         if not self._absent:
             return
         holder = self._locks.holder_of(group, MessageQueue(self._broker_name, queue_id, topic))
@@ -73,7 +73,7 @@ class AbsentHolders:
             return
         due_s = self._timers.clock.monotonic() + self._grace_s
         for holder in holders:
-            self._absent.pop(holder, None)  # so that the order is that of the times
+            self._absent.pop(holder, None)  # keeps the table in the order of the times
             self._absent[holder] = due_s
         if self._absent and self._timer is None:
             self._arm(self._grace_s)

@@ -66,7 +66,7 @@ class ConsumerGroupInfo:
         self.next_notify_s = 0.0
         """Monotonic time before which the group is not notified of a change again."""
         self.refused_locks: dict[Channel, bool] = {}
-        """Connections to which a queue lock was refused since one was freed -> whether they waited for it in vain."""
+        """Connections to which a lock was refused since the last one was freed -> whether they waited for it in vain."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -225,7 +225,7 @@ class ClientRegistry:
     # --- queue locks --------------------------------------------------------------------------------------------------
 
     def may_wait_for_locks(self, group: str, channel: Channel) -> bool:
-        """Whether a connection is in a group, and has not waited for one of its locks in vain since one was freed."""
+        """Whether a connection is in a group, and has not waited in vain for a lock since the last one was freed."""
         info = self.consumers.get(group)
         return info is not None and channel in info.clients and not info.refused_locks.get(channel, False)
 
@@ -245,7 +245,7 @@ class ClientRegistry:
     # --- removing -----------------------------------------------------------------------------------------------------
 
     def channel_closed(self, channel: Channel) -> None:
-        """Remove a connection from all its groups. Called by the channel, once it has registered clients."""
+        """Remove a connection from all its groups. Called when a channel with registered clients closes."""
         for group in self._groups_of.pop(channel, set()):
             self._drop_consumer(group, channel)
             self._drop_producer(group, channel)
@@ -345,7 +345,7 @@ class ClientRegistry:
             del self._producers_by_id[client_id]
 
     def _unwatch(self, group: str, channel: Channel) -> None:
-        """Remove a client from a group; the connection may still be in it as the other kind of client."""
+        """Remove a producer or consumer from a group; the connection may still be in the group as the other of the two."""
         self._registration_count -= 1
         groups, consumers, producers = self._groups_of.get(channel), self.consumers.get(group), self.producers.get(group)
         if groups is None or (consumers and channel in consumers.clients) or (producers and channel in producers):

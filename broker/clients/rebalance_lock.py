@@ -1,4 +1,4 @@
-"""RebalanceLock: locks by which each queue of an ordered group has one consumer (Apache: RebalanceLockManager).
+"""RebalanceLock: locks that give each queue of an ordered group one consumer at a time (Apache: RebalanceLockManager).
 
 A lock expires some time after its holder last requested it, by default 60 s; clients repeat the request every 20 s. Expiry
 uses monotonic time: a step of the calendar clock must not take a queue away from its consumer.
@@ -150,7 +150,7 @@ class RebalanceLock:
         return self._holders.get((group, client_id))
 
     def holder_of(self, group: str, queue: MessageQueue) -> LockHolder | None:
-        """Return who holds an unexpired lock on `queue`, or None."""
+        """Return the holder of an unexpired lock on `queue`, or None."""
         holder = self._groups.get(group, {}).get(queue)
         if holder is None or self._clock.monotonic() - holder.queues[queue] > self._live_s:
             return None
@@ -162,7 +162,7 @@ class RebalanceLock:
         return None if holder is None else holder.client_id
 
     def recent(self, group: str, client_id: str) -> list[MessageQueue]:
-        """Return the queues that a client locked last, if their locks live for at least half of their time from now on."""
+        """Return the queues that a client locked last and whose locks stay valid for at least half of their life time."""
         holder = self._holders.get((group, client_id))
         if holder is None:
             return []

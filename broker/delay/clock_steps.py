@@ -1,8 +1,8 @@
 """Changes of the calendar since a record was stored.
 
-Message time is the calendar (wall clock), which may be set. The steady clock only runs. As long as the calendar is not set,
-the *difference* between the two stays the same. A delay of a record that was stored under one difference, and is evaluated
-under another, ends on today's calendar at
+Message time is the calendar (wall clock), which may be set. The steady clock cannot be set. As long as the calendar is not
+set, the *difference* between the two stays the same. If a delayed record was stored under one difference and is evaluated
+under another, its delay ends, on the present calendar, at
 
     nominal due time (store time + delay) + difference now - difference then
 
@@ -52,10 +52,10 @@ class ClockSteps:
         self._after_ms = [0]
         self._noted_end = self._noted_store_ms = 0
         # Rows (steady time, difference from then on, last calendar time shown before). Calendar times up to the third number
-        # occurred repeatedly; the last difference is kept for those passed to `reckon_from`.
+        # occurred more than once; for those passed to `reckon_from` the difference at its last call is kept.
         self._calendars: list[tuple[int, int, int]] = [(-_FOREVER_MS, self.difference, -_FOREVER_MS)]
         self._reckoned_again: dict[int, int] = {}
-        # Store times above the first number are of an earlier process, whose difference was at least the second.
+        # (time, difference): records with later store times are of an earlier process, whose difference was at least this.
         self._earlier = _FOREVER_MS, 0
         self._has_begun = False
         self._listeners: list[Callable[[], None]] = []

@@ -1,7 +1,7 @@
 """Cancelled messages of delay levels: `config/delayCancelled.json`.
 
-Messages cannot be removed from the middle of a level's queue. So the queue offset of a cancelled message is kept until a
-start at which the level has passed it. The file is PocketMQ's own: Apache's broker would deliver these messages.
+Messages cannot be removed from the middle of a level's queue. So the queue offset of a cancelled message is kept until, at a
+start, the level's progress is beyond it. The file is PocketMQ's own: Apache's broker would deliver these messages.
 
 A message delivered ahead of time on request has a copy in its topic already. It is saved as cancelled only after that copy
 is synced: otherwise a power cut could lose the message in both places.
@@ -35,7 +35,7 @@ class DelayCancelled(ConfigManager):
         return [queue_offset for queue_offset in self._table.get(level, ()) if begin <= queue_offset < end]
 
     def cancel(self, level: int, queue_offset: int) -> None:
-        """Cancel a message durably. Raises OSError with nothing cancelled."""
+        """Cancel a message durably. Raises OSError if that fails; the message is then not cancelled."""
         self._table.setdefault(level, {})[queue_offset] = 0
         try:
             self.file.persist(self.encode())

@@ -190,7 +190,7 @@ class DelayQuery:
         return _counts(hours, cancelled)
 
     def level_dues(self) -> Iterator[Numbers]:
-        """Yield the due times of pending messages of the levels, in parts between which the loop may go on."""
+        """Yield the due times of pending messages of the levels, in parts, between which the caller can let the loop run."""
         for level in self._levels():
             for _, _, dues in self._level_rows(level):
                 yield dues[dues > 0]

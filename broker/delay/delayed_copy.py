@@ -2,7 +2,7 @@
 
 A copy is made directly from the record's bytes: the body is a view of the log until the store joins the copy, and the stored
 property string is the record's own with the delivery's properties appended. The string is only encoded anew if it is unusual
-(see `properties`) or contains properties that are true of the record alone.
+(see `properties`) or contains properties that apply only to the original record.
 """
 
 from functools import lru_cache

@@ -33,7 +33,7 @@ class LevelMark:
         # By level: the next queue offset, and its encoded row.
         self._offsets: dict[int, int] = {}
         self._rows: dict[int, bytes] = {}
-        # Waits until the log is synced up to that offset, then is written to disk.
+        # (offset, payload): the payload is written to disk once the log is synced up to the offset.
         self._unsynced: tuple[int, bytes] | None = None
         self._synced = b""
         self._sync_failed = False

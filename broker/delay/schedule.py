@@ -10,8 +10,8 @@ REAL_TOPIC and REAL_QID, as Apache's has (ScheduleMessageService makes it before
 store reads has no DELAY, and the copy goes to the store directly, so it is not delayed again.
 
 The next queue offset of each level is saved in `config/delayOffset.json`. It is written only after the copies delivered
-before it are synced: otherwise a power cut could lose a message in both places. PocketMQ's own mark (`level_mark`) is newer:
-a killed process repeats at most the batch under way, a power cut the deliveries of the last second.
+before it are synced: otherwise a power cut could lose the copy of a message that counts as delivered. PocketMQ's own mark
+(`level_mark`) is newer: a killed process repeats at most the batch under way, a power cut the deliveries of the last second.
 """
 
 import heapq
@@ -96,7 +96,7 @@ class ScheduleMessageService(ConfigManager):
         self._delivered_end = 0
         self._unwritten: tuple[int, dict[str, Any]] | None = None
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Correct the offsets against the queues, and start delivering. May follow a `stop`."""
@@ -307,7 +307,7 @@ class ScheduleMessageService(ConfigManager):
             return False
         return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
 
-    # --- what others ask --------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def may_remove(self, end_offset: int) -> bool:
         """Return whether no message waiting for delivery lies in the CommitLog before `end_offset`."""
@@ -327,7 +327,7 @@ class ScheduleMessageService(ConfigManager):
     # --- the file ---------------------------------------------------------------------------------------------------
 
     def persist_in(self, executor: Executor) -> None:
-        """Write the offsets whose copies are synced in `executor`; present offsets are written by a later call."""
+        """Write in `executor` the offsets whose copies are synced; newer offsets are written by a later call."""
         if self._unwritten is not None and self._unwritten[0] <= self._store.flushed_offset:
             executor.submit(self._write, self._unwritten[1])
             self._unwritten = None

@@ -1,6 +1,6 @@
 """GROUP_GET_FALL_SIZE and GROUP_GET_FALL_TIME: how far a group's pulls of a queue lie behind the end of the log.
 
-Apache's broker keeps both in a table of moments that it only prints; here they are computed when they are asked for.
+Apache's broker keeps both as momentary statistics, which it only prints; here they are computed on request.
 """
 
 from typing import Final
@@ -14,10 +14,10 @@ TIME: Final = "GROUP_GET_FALL_TIME"
 
 
 def fall_figures(services: Services, name: str, key: str) -> dict[str, dict[str, float]] | None:
-    """Return the body of VIEW_BROKER_STATS_DATA for one of both statistics, whose key is `queueId@topic@group`.
+    """Return the body of VIEW_BROKER_STATS_DATA for one of the two statistics, whose key is `queueId@topic@group`.
 
-    `sum` is the figure of this moment: bytes of the log behind the last pulled record, or ms since it was stored. None: the
-    group has pulled nothing from the queue since the start.
+    `sum` is the present value: bytes of the log behind the last pulled record, or ms since it was stored. None: the group
+    has pulled nothing from the queue since the start.
     """
     if name not in (SIZE, TIME):
         return None

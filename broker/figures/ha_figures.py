@@ -42,7 +42,7 @@ def _client_info(services: Services) -> dict[str, Any]:
         "activated": status.is_connected,
         "lastReadTimestamp": timestamp(status.last_read_s),
         "lastWriteTimestamp": timestamp(status.last_write_s),
-        "masterFlushOffset": 0,  # not told by masters of 4.9.4
+        "masterFlushOffset": 0,  # masters of 4.9.4 do not send it
         "maxOffset": status.max_offset,
         "transferredByteInSecond": status.received_per_s,
     }

@@ -1,10 +1,10 @@
 """The table of GET_BROKER_RUNTIME_INFO: all keys of 4.9.4 and of 5.5.0 (its spelling of getTransferedTps, pools, timers).
 Brokers with slaves, and slaves, add keys of replication.
 
-Tools require every key to be present. Where Apache's notion has no counterpart, a key has what comes closest to it:
+Tools require every key to be present. A key without an exact counterpart here has the closest equivalent as its value:
 
     ...ThreadPoolQueueSize, ...HeadWaitTimeMills     requests that were read and are not served yet, and the longest wait
-    ...ThreadPoolQueueCapacity                       such requests are limited by connection, in number by nothing
+    ...ThreadPoolQueueCapacity                       no limit: the number of such requests is limited per connection only
     putMessageDistributeTime, putLatency99, ...999   of the last minute; a message counts as `stats.put_times` says
     pageCacheLockTimeMills                           the longest write of the log to the page cache, of the last minute
     remainTransientStoreBufferNumbs                  no limit, as at Apache's brokers without a transient store pool
@@ -29,7 +29,7 @@ _DISTRIBUTION: Final = (
     ("<=0ms", 0.001), ("0~10ms", 0.01), ("10~50ms", 0.05), ("50~100ms", 0.1), ("100~200ms", 0.2), ("200~500ms", 0.5),
     ("500ms~1s", 1.0), ("1~2s", 2.0), ("2~3s", 3.0), ("3~4s", 4.0), ("4~5s", 5.0), ("5~10s", 10.0),
 )  # fmt: skip
-"""Apache's buckets and their upper bounds in seconds. Apache counts whole ms: its first one has what took less than 1."""
+"""Apache's buckets and their upper bounds in seconds. Apache counts whole ms: the first bucket has puts of less than 1."""
 _DISTRIBUTION_REST: Final = "10s~"
 
 

@@ -1,6 +1,6 @@
-"""Requests that were read and are not served yet: what stands for the queues of Apache's thread pools.
+"""Requests that were read and are not served yet: the counterpart of the queues of Apache's thread pools.
 
-There are no such pools: requests are served as they are read, in one thread. Only those of connections that ask for much
+There are no such pools: requests are served as they are read, in one thread. Only those of connections with many requests
 wait for their share of the loop (`remoting.fair_share`). They wait at their connections, which are not read meanwhile.
 """
 
@@ -32,7 +32,7 @@ class Unserved(NamedTuple):
 
 
 def unserved(channels: Channels | None) -> Mapping[str, Unserved]:
-    """Return what waits of the requests of each of Apache's pools; `litePull` and `ack` are 5.x's."""
+    """Return the unserved requests by the names of Apache's pools; `litePull` and `ack` are 5.x's."""
     found = dict.fromkeys(_POOLS.values(), Unserved())
     if channels is None:
         return found

@@ -28,7 +28,7 @@ from pocketmq.store.queue.record_filter import Judge
 log = logging.getLogger("broker")
 
 DEAD_AT_LOAD_MS: Final = 30_000
-"""A subscription that is alive in the file is loaded as dead since this long before the start."""
+"""A subscription that is alive in the file is loaded as dead; its dead time is this long before the start."""
 FILTERS_MAX: Final = 10_000
 """Maximum number of SQL92 subscriptions."""
 

@@ -201,7 +201,7 @@ _OPERANDS: Final = frozenset(("STRING", "DECIMAL", "FLOATING", "NAME", "COMMA", 
 def _without_comments(text: str) -> str:
     """Return `text` with its comments replaced by blanks: `--` up to a required line end, and `/* */`.
 
-    This is linear in the size of the text. The lexer would search the end of a comment again from each of many beginnings.
+    This is linear in the size of the text. The lexer would search for the end again from each possible begin of a comment.
     """
     if "--" not in text and "/*" not in text:
         return text

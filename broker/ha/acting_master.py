@@ -1,13 +1,13 @@
-"""ActingMaster: decides whether this slave acts as master, by the ids of the living brokers of its name (5.x).
+"""ActingMaster: decides whether this slave acts as master, from the ids of the live brokers with its broker name (5.x).
 
 The name servers are asked every `syncBrokerMemberGroupPeriod`. While this broker has the smallest id, there is no master,
-and it acts: it copies no tables, and with `enableRemoteEscape` it delivers what is due (`acting_services`). A master that
+and it acts: it copies no tables, and with `enableRemoteEscape` it delivers due messages (`acting_services`). A master that
 returns announces itself before it registers (`pre_online`). The slave then ends its work before it answers, so that the
 master takes over its final progress and nothing is delivered by both. If that master does not register, the slave acts
 again.
 
-What other brokers and name servers send is only a hint to ask the name servers at once, except the addresses of a returning
-master, whose log is compared before anything is copied from it.
+A notification of another broker or a name server only makes this broker ask the name servers at once. The exception is the
+announcement of a returning master: its addresses are used, but its log is compared before anything is copied from it.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger("broker")
 
 MASTER_ID: Final = 0
 STAND_BACK_S: Final = 30.0
-"""Time for which a slave does not act after a master has announced itself, unless the name servers have it sooner."""
+"""Time for which a slave does not act after a master has announced itself; it ends once the name servers list the master."""
 
 
 class ActingMaster:
@@ -40,7 +40,7 @@ class ActingMaster:
         make_services: Callable[[], ActingServices],
     ) -> None:  # fmt: skip
         self.is_acting = False
-        """Whether it serves as master, for reading at least."""
+        """Whether it serves as master, at least for reads."""
         self._context = context
         self._config = context.config
         self._members = members
@@ -76,14 +76,14 @@ class ActingMaster:
             self._looking = asyncio.ensure_future(self._looked())
 
     async def master_announced(self, ha_address: str, master_address: str) -> None:
-        """Stop acting for a master that is about to return, and copy its log."""
+        """Stop acting because the master is about to return, and begin to copy its log."""
         self._stand_back_until_s = self._context.clock.monotonic() + STAND_BACK_S
         async with self._lock:
             await self._end(f"master {master_address} returns")
         self._ha_client.set_master(ha_address, master_address)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Note messages that were just copied."""
+        """Pass on the arrivals of messages that were just copied."""
         if self._services is not None:
             self._services.arrived(arrivals)
 
@@ -97,7 +97,7 @@ class ActingMaster:
     async def _looked(self) -> None:
         try:
             await self._look()
-        except Exception:  # it is looked again soon
+        except Exception:  # the timer looks again soon
             log.exception("this slave cannot decide whether it acts as master")
 
     async def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""ActingServices: the work of a master that a slave does while it acts as master, with what results from it sent away.
+"""ActingServices: the services of a master that run on an acting master; the resulting messages go to other brokers.
 
     levels         the slave's own schedule service, from the progress copied from the master
     timers         a timer service whose wheel is filled from the slave's log when the slave begins to act
@@ -6,8 +6,8 @@
                    producers then
     pop            popped messages that are not acknowledged in time are sent to the retry topic of their group
 
-The same services as a master's do it; only their copies go to the `EscapeBridge`. Their progress is what the master takes
-over when it returns.
+These are a master's own services, except that their copies go to the `EscapeBridge`. The master takes over their progress
+when it returns.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class RevivingSink:
     """A sink for timers: revives popped messages when their check point is due, and passes on all other copies.
 
     Check points are due a second before the messages become visible, and acks before that, so a check point is kept until
-    then. No record of the revive topic is made.
+    then. No record is stored in the revive topic.
     """
 
     def __init__(self, context: Context, bridge: EscapeBridge) -> None:
@@ -104,7 +104,7 @@ class EscapingCheck(TransactionCheck):
     """Sends half messages to another master when their check is due."""
 
     def escape_to(self, sink: CopySink) -> None:
-        """Set where they go."""
+        """Set the sink to which half messages are sent."""
         self._sink = sink
 
     def _serve(self, head: HalfMessage, now_ms: int) -> bool:
@@ -118,7 +118,7 @@ class EscapingCheck(TransactionCheck):
 
 
 class ActingServices:
-    """The services of an acting master, from `start` to `stop`; then a new one is needed."""
+    """The services of an acting master. An instance is started and stopped once."""
 
     def __init__(
         self, context: Context, bridge: EscapeBridge, schedule: ScheduleMessageService, offsets: ConsumerOffsetManager,
@@ -149,7 +149,7 @@ class ActingServices:
         self._check.start()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Note messages that were just copied from the master."""
+        """Pass on the arrivals of messages that were just copied from the master."""
         arrivals = tuple(arrivals)
         self._schedule.arrived(arrivals)
         if self._timers is not None:

@@ -1,8 +1,8 @@
-"""EscapeBridge: sends messages that an acting master must not store to other masters (Apache: EscapeBridge).
+"""EscapeBridge: sends to other masters the messages that an acting master must not store (Apache: EscapeBridge).
 
-The log of a slave stays a copy of its master's, so whatever the services of an acting master would put is sent to another
-broker name that has the topic: to its master, into one of the queues that may be written. A message is sent until some
-broker has stored it. One that is stored without an answer arriving is sent again, so it may be delivered twice.
+The log of a slave stays a copy of its master's, so each message that the services of an acting master would put is sent to
+the master of another broker name that has the topic, into one of its writable queues. A message is sent until some broker
+has stored it. If it is stored but the answer is lost, it is sent again, so it may be delivered twice.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ ROUTES_MAX: Final = 1000
 PAUSE_S, PAUSE_MAX_S = 0.1, 2.0
 _TOPIC_QUEUES: Final = 8
 _STORED: Final = PutResult(PutStatus.PUT_OK)
-# The last three: stored, though not yet safe. Clients take them for stored, too.
+# The last three mean: stored, but not yet flushed or replicated. Clients treat them as stored, too.
 _STORED_CODES: Final = frozenset(
     (
         ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -54,7 +54,7 @@ _NOT_SENT: Final = frozenset((REAL_TOPIC, REAL_QID, WAIT, CLUSTER, *STALE_IN_COP
 
 
 class _Place(NamedTuple):
-    """A queue that takes messages."""
+    """A writable queue."""
 
     broker_name: str
     address: str
@@ -96,11 +96,11 @@ class EscapeBridge:
 
     @property
     def has_unclaimed(self) -> bool:
-        """Whether copies are under way, or stored without their services knowing it."""
+        """Whether copies are under way, or stored and not yet reported to their services."""
         return bool(self._tasks or self._stored)
 
     async def drain(self) -> None:
-        """Begin no further sends, and wait until those under way are decided, for a limited time."""
+        """Begin no further sends, and wait until those under way have ended, for a limited time."""
         self._is_draining = True
         if self._tasks:
             await asyncio.wait(tuple(self._tasks.values()), timeout=DRAIN_S)

@@ -2,7 +2,7 @@
 
 The slave copies the log of the master that the name servers name, or of `haMasterAddress`. If the connection ends it
 connects again, once a second. Before a log that is not empty is continued, its last record is compared with the master's: a
-slave whose log has parted from the master's copies nothing, and says where the two part.
+slave whose log has diverged from the master's (LogParted) copies nothing, and logs where the two diverge.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class HAClient:
         self._dispatching: asyncio.TimerHandle | None = None
         self._timer: Timer | None = None
         self._failures = RefusalLog(log)
-        # With SYNC_FLUSH a slave acknowledges what is synced.
+        # With SYNC_FLUSH a slave acknowledges only data that is synced.
         self._acknowledges_synced = store.config.flush_disk_type == "SYNC_FLUSH"
         self._synced_offset = 0
         self._is_synced = asyncio.Event()
@@ -88,7 +88,7 @@ class HAClient:
         self._timer = self._context.timers.every(LOOK_S, self._look)
 
     async def stop(self) -> None:
-        """End the connection, and remove the part of a record that came without its end."""
+        """End the connection, and remove a record of which only a part was received."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -202,7 +202,7 @@ class HAClient:
         return await master_log_offset(self._client, self._master_address, "commitLogMaxOffset")
 
     async def _begin_whole(self, master_address: str) -> None:
-        """Copy the first record of the master's log: by its end, the rest can be requested from the port for slaves."""
+        """Copy the first record of the master's log, so that the port for slaves can send the rest, from its end on."""
         begin = await master_log_offset(self._client, master_address, "commitLogMinOffset")
         record = await self._record_of_master(begin)
         if record is not None:  # the log is not empty
@@ -212,7 +212,7 @@ class HAClient:
     # --- the connection ---------------------------------------------------------------------------------------------
 
     def received(self, connection: "_Connection", data: bytes) -> None:
-        """Append what the master sent, and acknowledge it."""
+        """Append the data that the master sent, and acknowledge it."""
         self.last_read_s = self._context.clock.monotonic()
         self._received_size += len(data)
         try:
@@ -238,7 +238,7 @@ class HAClient:
         self._context.turn.arm()
 
     def synced(self, offset: int) -> None:
-        """The log is durable up to `offset`."""
+        """Note that the log is durable up to `offset`; with SYNC_FLUSH acknowledge it."""
         if self._acknowledges_synced and offset > self._synced_offset:
             self._synced_offset = offset
             self._is_synced.set()

@@ -28,10 +28,10 @@ class HAConnection(Connection):
         self.replica = Replica(service.files, service.transfer_size_max)
         self.address = ""
         self.sent_per_s = 0
-        """Bytes of the log sent, as measured last."""
+        """Bytes of the log sent per second, at the last measurement."""
         self.lag = ReplicaLag()
         self.is_near: bool | None = None
-        """Whether the slave had the whole log when it was last looked at; None before its first report."""
+        """Whether the slave had almost the whole log (NEAR_SIZE) at the last check; None before its first report."""
         self.last_read_s = self.last_write_s = service.now_s()
         self._sent_size = 0
         self._measured_s = self.last_read_s
@@ -107,7 +107,7 @@ class HAConnection(Connection):
         self._sent_size, self._measured_s = 0, now_s
 
     def heartbeat(self) -> None:
-        """Tell the slave that the master lives."""
+        """Send a heartbeat to the slave."""
         if self.is_open and not self._is_paused and self._transport is not None:
             self._transport.write(self.replica.heartbeat())
             self.last_write_s = self._service.now_s()

@@ -1,4 +1,4 @@
-"""HAService: a master's port for its slaves, and how far they have its log (Apache: HAService, GroupTransferService).
+"""HAService: a master's port for its slaves, and their progress in its log (Apache: HAService, GroupTransferService).
 
 At the end of each turn of the event loop the records of the turn are sent to every slave that has received everything before
 them. Without a slave this costs one test. A slave that does not read, or that lags, is sent frames as its socket takes them.
@@ -23,7 +23,7 @@ log = logging.getLogger("broker")
 
 CONNECTIONS_MAX: Final = 64
 LOOK_S: Final = 1.0
-"""Interval at which heartbeats and silent slaves are looked for."""
+"""Interval of the checks for due heartbeats and silent slaves."""
 NEAR_SIZE: Final = 1 << 20
 """A slave that lags by more than this many bytes is reported as behind."""
 
@@ -53,7 +53,7 @@ class HAService:
         """Some slave has acknowledged more of the log."""
         self.port = 0
         self.has_successor = False
-        """This master stops, and a slave had its log when that began."""
+        """Whether this master stops, and a slave had almost the whole log when that began."""
         self._context = context
         self._config = config
         self._connections: list[HAConnection] = []
@@ -80,7 +80,7 @@ class HAService:
         self._timer = self._context.timers.every(LOOK_S, self._look)
 
     def begin_stop(self) -> None:
-        """Look whether a slave can go on for this master."""
+        """Set `has_successor`: whether a slave can serve consumers in place of this master."""
         nearest = self.acknowledged_offset()
         self.has_successor = nearest >= 0 and self.files.max_offset - nearest <= NEAR_SIZE
 
@@ -129,7 +129,7 @@ class HAService:
                 connection.send()
 
     def connected(self, connection: HAConnection, host: str) -> bool:
-        """Take up a connection; return False if its host is not allowed."""
+        """Register a connection; return False if its host is not allowed."""
         address = ipaddress.ip_address(host.partition("%")[0])
         address = getattr(address, "ipv4_mapped", None) or address
         if self._networks and not any(address in network for network in self._networks):
@@ -149,7 +149,7 @@ class HAService:
             )
 
     def reported(self, connection: HAConnection) -> None:
-        """A slave has reported another end of its log."""
+        """Handle a slave's report of a new end of its log."""
         connection.lag.acknowledged(connection.replica.reported_offset, self.now_s())
         self._log_state(connection)
         self.acknowledged()
@@ -165,7 +165,7 @@ class HAService:
         now_s = self.now_s()
         for connection in tuple(self._connections):
             connection.measure(now_s)
-            if connection.is_near is not None:  # it may stand still, without reports
+            if connection.is_near is not None:  # a slave that makes no progress sends no reports
                 self._log_state(connection)
             if now_s - connection.last_read_s > self._config.ha_housekeeping_interval / 1000:
                 connection.close(f"silent for {now_s - connection.last_read_s:.0f} s (haHousekeepingInterval)")

@@ -1,8 +1,9 @@
-"""PreOnline: what a master with enableSlaveActingMaster does before it serves (Apache: BrokerPreOnlineService).
+"""PreOnline: step of a master with enableSlaveActingMaster before it serves (Apache: BrokerPreOnlineService).
 
-While it was away a slave may have acted as master. Of each living slave of its name it takes over consumer offsets and the
-progress of levels, timers, transactions and pops, as far as these are ahead of its own: everything before such an offset was
-delivered, by the one or the other. First it announces itself, so that the slave stops acting and copies its log.
+While the master was away a slave may have acted as master. From each live slave of its broker name the master takes over
+consumer offsets and the progress of levels, timers, transactions and pops, as far as these are ahead of its own: everything
+before such an offset was delivered, by the master or the slave. First it announces itself, so that the slave stops acting
+and copies its log.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ class PreOnline:
         self._adopt_timers = adopt_timers
 
     async def run(self) -> None:
-        """Take over the progress of all living slaves. A slave that does not answer is left out."""
+        """Take over the progress of all live slaves. A slave that does not answer is left out."""
         members = await self._members.ask()
         for _ in range(MEMBERS_TRIES - 1 if self._context.config.namesrv_addresses else 0):
             if members is not None:

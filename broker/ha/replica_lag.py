@@ -16,12 +16,12 @@ class ReplicaLag:
         """How long the acknowledgement of the last timed end took."""
 
     def written(self, end_offset: int, acknowledged_offset: int, now_s: float) -> None:
-        """The log ends at `end_offset`."""
+        """Note that the log ends at `end_offset`."""
         if self._end_offset < 0 and end_offset > acknowledged_offset:
             self._end_offset, self._since_s = end_offset, now_s
 
     def acknowledged(self, offset: int, now_s: float) -> None:
-        """The slave has the log up to `offset`."""
+        """Note that the slave has the log up to `offset`."""
         if 0 <= self._end_offset <= offset:
             self._last_s = now_s - self._since_s
             self._end_offset = -1

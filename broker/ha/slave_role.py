@@ -2,7 +2,7 @@
 
 The codes are those of 4.9.4's slave, or of 5.x's for requests that 4.9.4 does not know. Differences: a slave here refuses
 sends before it looks at the topic, so it creates none; DELETE_TOPIC_IN_BROKER succeeds without effect, because 4.9.4's
-`deleteTopic`, which sends it to slaves too, stops at an error before it has told the name servers.
+`deleteTopic`, which sends it to slaves too, stops at an error before its requests to the name servers.
 """
 
 import logging

@@ -2,13 +2,13 @@
 
 As in Apache: topics and consumer groups are replaced if their version differs; consumer offsets are merged, so that those
 committed here while the master was away stay until the master has its own; delay offsets and the timer checkpoint are
-written for the day on which this store is started as a master's. A master that does not know one of the requests (4.9.4
-knows no request modes and timers) is not asked for it again.
+written to files for a later start of this store as a master's. A master that does not know one of the requests (4.9.4 knows
+no request modes and timers) is not asked for it again.
 
-A record of an unknown topic lets the tables be copied at once, so that a slave started as master knows the topics of all
-its messages.
+When a record of an unknown topic arrives, the tables are copied at once, so that a slave started as master knows the topics
+of all its messages.
 
-Unlike in Apache, progress is taken only once this log has everything that the master's had when it told the progress. A
+Unlike in Apache, progress is taken only once this log has everything that the master's had when it reported the progress. A
 master that dies could otherwise leave offsets behind messages that this slave does not have, and these would be skipped.
 """
 
@@ -51,7 +51,7 @@ AHEAD: Final = 1000
 """Increment that an acting master adds to the copied version counters, so that its tables are newer than the master's."""
 _COPIED_OFFSETS: Final[tuple[int, ...]] = (RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET)
 LOG_LOOK_S: Final = 0.05
-"""Interval at which the slave looks whether its log has reached that of the master."""
+"""Interval at which the slave checks whether its log has reached the master's end."""
 
 
 Copy = Callable[[], Awaitable[None]]
@@ -141,7 +141,7 @@ class SlaveSynchronize:
         self._begin(self._copy_tables)
 
     def _begin(self, copy: "Copy", is_urgent: bool = False) -> None:
-        """Begin to copy. If that is going on, an urgent copy follows it, as its answer may be of before the change."""
+        """Begin to copy. An urgent copy follows a running one, because that may have been answered before the change."""
         if self._is_paused:
             return
         if copy not in self._running:
@@ -182,7 +182,7 @@ class SlaveSynchronize:
             self._offsets.merge(table)
 
     async def _copy_delays(self) -> None:
-        """Copy how far delay levels and timers are delivered. Raises as `_copy_tables`."""
+        """Copy the progress of delay levels and timers. Raises as `_copy_tables`."""
         document = await self._document(RequestCode.GET_ALL_DELAY_OFFSET)
         checkpoint = await self._answer(RequestCode.GET_TIMER_CHECK_POINT)
         await self._until_copied()
@@ -195,7 +195,7 @@ class SlaveSynchronize:
             self._write(lambda: store.disk.replace_file(path, _timercheck(checkpoint)))
 
     async def _until_copied(self) -> None:
-        """Wait until this log has what the master's has now. Raises as `_copy_tables`."""
+        """Wait until this log has everything that the master's has now. Raises as `_copy_tables`."""
         end_offset = await master_log_offset(self._client, self._address, "commitLogMaxOffset")
         while self._store.max_physical_offset < end_offset:
             await asyncio.sleep(LOG_LOOK_S)
@@ -246,7 +246,7 @@ class SlaveSynchronize:
 
 
 def _timercheck(checkpoint: bytes) -> bytes:
-    """Return the master's checkpoint as the file of a 5.x slave, whose fourth number limits what it enters."""
+    """Return the master's checkpoint as the file of a 5.x slave, which enters timers up to the offset in the fourth field."""
     numbers = list(TIMER_CHECKPOINT_STRUCT.unpack(checkpoint))
     numbers[3] = numbers[2]
     return TIMER_CHECKPOINT_STRUCT.pack(*numbers).ljust(TIMER_CHECKPOINT_FILE_SIZE, b"\0")

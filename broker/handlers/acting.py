@@ -1,4 +1,4 @@
-"""Requests among the brokers of one name, and of name servers about them (5.x's enableSlaveActingMaster)."""
+"""Requests between brokers of the same name, and notifications of name servers about them (5.x's enableSlaveActingMaster)."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def notify_min_broker_id_change(services: Services, request: Request[NotifyMinBr
 
 
 def exchange_broker_ha_info(services: Services, request: Request[ExchangeHAInfoRequestHeader]) -> Response | Deferred:
-    """Stop acting for the master that sends its addresses, or tell this master's addresses to a slave that asks."""
+    """Stop acting as master because a master announces its addresses, or return this master's addresses to a slave."""
     ha_address, address = request.header.master_ha_address, request.header.master_address
     if ha_address is None:
         if services.ha is None:

@@ -1,7 +1,7 @@
 """5.x's users and ACLs: request codes 3001 to 3010.
 
-They are served with authenticationEnabled only: without it nobody knows who asks, and a stranger could create a user for the
-day on which it is set. A change is answered once it is on disk.
+They are served with authenticationEnabled only: without it the sender of a request is unknown, and anybody could create a
+user that is valid once it is enabled. A change is answered once it is on disk.
 """
 
 import logging
@@ -43,7 +43,7 @@ def create_user(services: Services, request: Request[UserRequestHeader]) -> Resp
 
 
 def update_user(services: Services, request: Request[UserRequestHeader]) -> Response | Deferred:
-    """Change a user; only a Super user may change or make one."""
+    """Change a user; only a Super user may change a Super user, or turn a user into one."""
     info, name = _user_info(request), _username(request)
     if _means_super(info) or _users(services).is_super(name):
         _need_super(services, request)
@@ -75,7 +75,7 @@ def list_users(services: Services, request: Request[ListUsersRequestHeader]) -> 
 
 
 def _shown(name: str, row: User, for_super: bool) -> UserInfo:
-    """Return a user as it is answered: with its password, as in Apache, but a Super user's for Super users only."""
+    """Return a user in the form used in answers: with its password, as in Apache, but a Super user's for Super users only."""
     password = row.password if for_super or not row.is_super else None
     return UserInfo(name, password, row.user_type, row.user_status)
 
@@ -98,7 +98,7 @@ def _means_super(info: UserInfo) -> bool:
 
 
 def _is_super(services: Services, request: Request[Any]) -> bool:
-    """Whether a Super user asks. These codes are never served unsigned, so the access key is true."""
+    """Whether a Super user sent the request. These codes are never served unsigned, so the access key is authentic."""
     return _users(services).is_super(request.ext().get(ACCESS_KEY))
 
 

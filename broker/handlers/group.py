@@ -77,7 +77,7 @@ def get_subscription_group_config(services: Services, request: Request[GroupRequ
 def delete_subscription_group(
     services: Services, request: Request[DeleteSubscriptionGroupRequestHeader]
 ) -> Response | Deferred:
-    """Delete a group; a missing group is a success, too. Its offsets go on removeOffset (4.9) or cleanOffset (5.x)."""
+    """Delete a group; a missing group is a success, too. removeOffset (4.9) or cleanOffset (5.x) deletes its offsets."""
     header = request.header
     services.groups.delete(header.group_name)
     if header.remove_offset or header.clean_offset:
@@ -283,7 +283,7 @@ def query_consume_time_span(services: Services, request: Request[TopicAndGroupRe
 def _time_text(time_ms: int) -> str:
     """Format a time as Java's UtilAll.timeMillisToHumanString2, with its separators: `2026-11-21#03:00:38:598`.
 
-    A time beyond Python's last year, which no sound record has, is shown as that year's first day.
+    A time beyond Python's last year, which no valid record has, is shown as that year's first day.
     """
     shown_ms = min(max(time_ms, 0), LAST_YEAR_MS)
     return f"{datetime.fromtimestamp(shown_ms / 1000):%Y-%m-%d#%H:%M:%S}:{shown_ms % 1000:03d}"

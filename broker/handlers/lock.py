@@ -37,7 +37,7 @@ def _hold(
     services: Services, request: Request[NoHeader], body: LockBatchBody, queues: list[MessageQueue],
     refused: set[MessageQueue],
 ) -> Deferred | None:  # fmt: skip
-    """Hold a request until the queues are freed that live clients hold; None if it must be answered at once."""
+    """Hold a request until live clients free the queues that they hold; return None if it must be answered at once."""
     group, channel, wait_ms = body.consumer_group, request.channel, services.config.lock_wait_millis
     if not wait_ms or request.flag & FLAG_ONEWAY or not services.clients.may_wait_for_locks(group, channel):
         return None

@@ -1,6 +1,6 @@
 """POP_MESSAGE and related requests: acks, changes of the invisible time, peek, and NOTIFICATION.
 
-Each pop carries its own subscription, so that it needs no preceding heartbeat.
+Each pop contains its own subscription, so that it needs no preceding heartbeat.
 """
 
 from collections.abc import Iterator
@@ -132,7 +132,7 @@ def peek_message(services: Services, request: Request[PeekMessageRequestHeader])
 
 
 def notification(services: Services, request: Request[NotificationRequestHeader]) -> Response | Deferred:
-    """Return whether a pop would find messages; held until it would, or the time is over."""
+    """Return whether a pop would find messages; hold the request until it would, or the time is over."""
     header = request.header
     _check_place(services, header)
     asked = PopMessageRequestHeader(

@@ -1,4 +1,4 @@
-"""CopySink: where the copies of due messages go. A master puts them into its own log, an acting master sends them away."""
+"""CopySink: destination of the copies of due messages: a master's own log, or for an acting master another broker."""
 
 from collections.abc import Hashable
 from typing import Final, Protocol
