@@ -1,4 +1,4 @@
-"""Connects what a broker measures to the parts in which it happens."""
+"""Connects the broker's measurements to the events that they measure."""
 
 import math
 
@@ -20,7 +20,7 @@ def measure(services: Services) -> None:
     is_sync_master = store.config.is_sync_master and ha is not None
 
     def waited_for() -> int | None:
-        """Return the end of the log if what was put now waits for a disk or a slave, else None."""
+        """Return the end of the log if the records just put wait for a disk sync or a slave, else None."""
         end_offset = store.max_physical_offset
         waits_for_slave = is_sync_master and ha is not None and ha.has_near(end_offset)
         return end_offset if is_sync_flush or waits_for_slave else None
@@ -38,7 +38,7 @@ def measure(services: Services) -> None:
 
 
 def housekeeping(services: Services) -> list[Timer]:
-    """Return the timers of what is sampled."""
+    """Return the timers that take samples."""
     measured, commit_log = services.measured, services.store.commit_log
 
     def sample() -> None:

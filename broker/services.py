@@ -1,7 +1,7 @@
 """Dependencies available to request handlers.
 
-`broker.wiring` fills one `Services` a broker, and the dispatcher passes it to every handler. Only handlers take the whole: a
-part that needs another part gets that part from `broker.wiring`.
+`broker.wiring` fills one `Services` per broker, and the dispatcher passes it to every handler. Only handlers get all of it:
+any other part gets from `broker.wiring` just the parts that it needs.
 """
 
 from dataclasses import dataclass, field
@@ -94,7 +94,7 @@ class Services:
     turn: "Turn"
     timers: "Timers"
     slices: "WorkSlices"
-    """Long work of request handlers."""
+    """Runs long work of request handlers in slices."""
     clock: "Clock"
     store_host: bytes
     """The advertised address as it is stored in records: 4 or 16 bytes of address, then 4 of port."""
@@ -109,7 +109,7 @@ class Services:
     slave_synchronize: "SlaveSynchronize | None" = None
     """Copies the tables of a slave's master; None at a master."""
     members: "MemberGroup | None" = None
-    """The living brokers of this name; this and the next two only with enableSlaveActingMaster."""
+    """The live brokers of this broker name. Like the next two, it is set only with enableSlaveActingMaster."""
     acting_master: "ActingMaster | None" = None
     """Makes a slave act as master; None at a master."""
     pre_online: "PreOnline | None" = None

@@ -246,7 +246,7 @@ class SlaveSynchronize:
 
 
 def _timercheck(checkpoint: bytes) -> bytes:
-    """Return the master's checkpoint as the file of a 5.x slave, which enters timers up to the offset in the fourth field."""
+    """Return the master's checkpoint as the file of a 5.x slave. Its fourth field limits the offsets that a slave enters."""
     numbers = list(TIMER_CHECKPOINT_STRUCT.unpack(checkpoint))
     numbers[3] = numbers[2]
     return TIMER_CHECKPOINT_STRUCT.pack(*numbers).ljust(TIMER_CHECKPOINT_FILE_SIZE, b"\0")

@@ -1,4 +1,4 @@
-"""Requests between brokers of the same name, and notifications of name servers about them (5.x's enableSlaveActingMaster)."""
+"""Requests between brokers of one name, and notifications of name servers about them (5.x's enableSlaveActingMaster)."""
 
 import asyncio
 

@@ -75,7 +75,7 @@ def list_users(services: Services, request: Request[ListUsersRequestHeader]) -> 
 
 
 def _shown(name: str, row: User, for_super: bool) -> UserInfo:
-    """Return a user in the form used in answers: with its password, as in Apache, but a Super user's for Super users only."""
+    """Return a user in the form used in answers, as in Apache with its password; a Super user's only for Super users."""
     password = row.password if for_super or not row.is_super else None
     return UserInfo(name, password, row.user_type, row.user_status)
 

@@ -98,7 +98,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     answer = PullMessageResponseHeader(broker_id, result.next_begin_offset, result.min_offset, result.max_offset)
     if status is _FOUND:
         if services.ha_client is not None and not services.ha_client.is_connected:
-            answer.suggest_which_broker_id = services.config.broker_id  # the master is away: keep reading from this slave
+            answer.suggest_which_broker_id = services.config.broker_id  # the master is away: keep reading here
         took_s, group = monotonic() - began_s, header.consumer_group
         services.stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
         return Response(_SUCCESS, answer, result.views, "FOUND")
@@ -120,8 +120,9 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
 
 
 def _hand_over(services: Services, header: PullMessageRequestHeader) -> Response:
-    """Redirect a consumer of this stopping master to a slave, so that it need not wait for another route. Raises RemotingError
-    if no slave has the log: then the client tries again after 3 s, when the connection is closed or replaced."""
+    """Redirect a consumer of this stopping master to a slave, so that it need not wait for another route. Raises
+    RemotingError if no slave has the log: the client then tries again after 3 s, when the connection is closed or
+    replaced."""
     if services.ha is None or not services.ha.has_successor:
         raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
     store, topic, queue_id, group = services.store, header.topic, header.queue_id, services.groups.get(header.consumer_group)

@@ -226,8 +226,8 @@ def _send_half(services: Services, message: Message, text: str, queue_id: int) -
 
 
 def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:
-    """Redirect a message to the DLQ that a client (whose CONSUMER_SEND_MSG_BACK failed) sends to the retry topic itself,
-    once it has reached the maximum number of attempts."""
+    """Redirect a message to the DLQ if it is sent to a retry topic and has reached the maximum number of attempts. Clients
+    send to the retry topic themselves when their CONSUMER_SEND_MSG_BACK failed."""
     topic, header = message.topic, request.header
     if not topic.startswith(RETRY_PREFIX):
         return

@@ -1,5 +1,5 @@
 """END_TRANSACTION, by which a producer commits or rolls back a half message, and RESUME_CHECK_HALF_MESSAGE, by which a tool
-has the checks of a given-up half message start again."""
+restarts the checks of a half message that was given up."""
 
 import logging
 from typing import Final
@@ -21,8 +21,8 @@ _ENDINGS: Final = (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE, TRANSACTION_RO
 def end_transaction(services: Services, request: Request[EndTransactionRequestHeader]) -> Response | Deferred | None:
     """Commit or roll back a half message. "Not known yet" is not answered, as in Apache: the producer is checked later.
 
-    A client that waits for the answer to a commit, as Apache's do not, can rely on it: under SYNC_FLUSH the message is on
-    disk. A lost rollback does no harm: nothing is delivered without a commit.
+    A client that waits for the answer to a commit (Apache's clients do not) can rely on it: under SYNC_FLUSH the message is
+    on disk by then. A lost rollback does no harm: nothing is delivered without a commit.
     """
     header = request.header
     ending = header.commit_or_rollback
@@ -59,7 +59,7 @@ def _half_message(services: Services, header: EndTransactionRequestHeader) -> Ha
 
 
 def resume_check_half_message(services: Services, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
-    """Have producers checked again for a given-up message, which is in TRANS_CHECK_MAX_TIME_TOPIC."""
+    """Restart the checks of a half message that was given up; it is in TRANS_CHECK_MAX_TIME_TOPIC."""
     message_id = request.header.msg_id
     try:
         services.transactions.resume(decode_message_id(message_id)[1])

@@ -1,7 +1,7 @@
-"""BrokerSource: what a broker exports to Prometheus.
+"""BrokerSource: the metrics that a broker exports to Prometheus.
 
-Small figures become families at once, on the event loop. Those that grow with topics and groups are copied there in small
-pieces, and put together by the thread of the HTTP server.
+The figures whose number is fixed become families at once, on the event loop. Those that grow with topics and groups are
+copied there in small pieces; the thread of the HTTP server makes families of them.
 """
 
 import time
@@ -107,7 +107,7 @@ class BrokerSource:
     # --- on the thread of the HTTP server ---------------------------------------------------------------------------
 
     def families(self, collected: Collected) -> Iterable[Family]:
-        """Return everything that was collected."""
+        """Return the families of all collected figures."""
         yield from collected.small
         yield from self._puts(collected)
         yield from self._gets(collected)

@@ -17,7 +17,7 @@ _PER_MAJOR, _PER_MINOR = 200, 20
 
 
 def version_label(ordinal: int) -> str:
-    """Return `v4_9_4` for 401. What peers make up is `unknown`, as labels must not grow with it."""
+    """Return `v4_9_4` for 401. Ordinals of no version are `unknown`: peers must not be able to create labels at will."""
     major, rest = divmod(ordinal - _FIRST_4_0, _PER_MAJOR)
     if not 0 <= major <= 1:
         return "v3" if 0 <= ordinal < _FIRST_4_0 else "unknown"

@@ -19,7 +19,7 @@ class Limited(Generic[K]):
         self._others: set[K] = set()
 
     def is_own(self, key: K) -> bool:
-        """Return whether `key` has a row of its own; asked for the first time, this is decided."""
+        """Return whether `key` has a row of its own, which is decided at the first call for it."""
         if key in self._own:
             return True
         if key in self._others or len(self._own) >= self._count_max:
@@ -44,7 +44,7 @@ class OtherTotals(Generic[K]):
         self._seen: dict[K, tuple[int, ...]] = {}
 
     def add(self, key: K, values: tuple[int, ...]) -> None:
-        """Take in the present values of a key."""
+        """Add the growth of a key's counters since the last call; `values` are their present values."""
         before = self._seen.get(key)
         if before is None or any(new < old for new, old in zip(values, before, strict=True)):
             before = (0,) * len(values)  # new, or deleted and created again

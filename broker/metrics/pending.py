@@ -1,4 +1,4 @@
-"""Pending delayed messages by hour, by distance and by topic, counted in parts between which the event loop goes on."""
+"""Pending delayed messages by hour, by time until due and by topic, counted in parts between which the event loop runs."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -12,9 +12,9 @@ from pocketmq.broker.timer.timer_service import TimerMessageService
 
 HOUR_MS: Final = 3_600_000
 HOURS: Final = 24
-"""Hours counted one by one; what is due later is counted together."""
+"""Hours counted one by one; messages due later are counted together."""
 BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
-"""5.x's distances: a message counts at the smallest one within which it is due."""
+"""5.x's bounds of the time until due: a message counts at the smallest bound within which it is due."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Pending:
     by_bound: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     """Messages with a delivery time of their own, by BOUNDS_S."""
     overdue: int = 0
-    """Those of them that should have been delivered already."""
+    """Number of these that should have been delivered already."""
     by_topic_hash: Counter[int] = field(default_factory=Counter)
     """The same by Java's hash code of the topic."""
 

@@ -31,7 +31,7 @@ TIMEOUT_MAX_S: Final = 3600.0
 SUSPEND_S: Final = 1.0
 """Time for which a connection over its limit is not read from."""
 UNREAD_S: Final = 0.25
-"""Delay before a request is tried again whose peer does not read its answers."""
+"""Delay before another attempt to answer a request whose peer does not read its answers."""
 _EVICTED_AT_ONCE: Final = 128
 _LARGEST_COUNT: Final = 64
 

@@ -20,15 +20,15 @@ from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
 
 _QUEUE_SIZE = 256
-"""Bytes for which each queue counts that a held request waits for."""
+"""Bytes added to the size of a held request for each queue that it waits for."""
 
 
 def locked_answer(locks: RebalanceLock, group: str, client_id: str, locked: list[MessageQueue]) -> Response:
-    """Return the answer that lists what a request has locked, and what its client locked shortly before.
+    """Return the answer that lists the queues locked by a request, and those that its client locked shortly before.
 
     The Java client of 4.9.4 asks for one queue at a time, and begins to keep a queue's state only after the answer. So it
     learns from the next answer that the queue is locked; otherwise it consumes nothing from it until it renews its locks, up
-    to 20 s later. Clients trust an answer for 30 s, half the time for which a lock lives.
+    to 20 s later. Clients trust an answer for 30 s, half the life time of a lock.
     """
     listed = dict.fromkeys([*locked, *locks.recent(group, client_id)])
     return Response(body=encode_body(LockOkBody(list(listed))))

@@ -28,11 +28,11 @@ from pocketmq.store.queue.record_filter import RecordFilter
 log = logging.getLogger("broker")
 
 CHECK_S: Final = 5.0
-"""Delay after which a pull is answered whose queue grew only by unwanted messages, to move the consumer on (as Apache)."""
+"""Delay after which a pull is answered, as in Apache, if its queue grew by unwanted messages only: its offset advances."""
 PERIOD_S: Final = 0.004
 """Length of the periods in which woken pulls are counted."""
 WOKEN_AT_ONCE: Final = 5
-"""After this many in a period, queues already served wait for the next period: at 1,250 woken pulls a second."""
+"""After this many in a period (a rate of 1,250 a second), queues already served in it wait for the next period."""
 
 WOKEN_WITHOUT_SLICES: Final = 16
 """Up to this many pulls of a queue are checked at once, more in slices."""
@@ -225,7 +225,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
 
 
 class _Growth:
-    """Growth of a queue: the new units end before `end_offset`; their tags codes, or None for too many."""
+    """Growth of a queue: the new units end before `end_offset`; `tags_codes` is None if there are too many."""
 
     __slots__ = ("end_offset", "key", "tags_codes")
 

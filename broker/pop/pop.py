@@ -118,7 +118,7 @@ class PopMessageService:
         self._counter = 0
         self._turns: dict[tuple[str, str], int] = {}
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start reviving."""
@@ -199,8 +199,8 @@ class PopMessageService:
             yield from retries
 
     def _is_at_end(self, retry_topic: str, group: str) -> bool:
-        """Whether the group has read exactly to the end. Beyond it, the topic was created anew, and a pop corrects the
-        offset."""
+        """Whether the group has read exactly to the end. An offset beyond the end means that the topic was created anew; a
+        pop then corrects the offset."""
         return self._store.max_offset(retry_topic, 0) == self.position(retry_topic, group, 0, 0, is_kept=False)
 
     def position(self, topic: str, group: str, queue_id: int, init_mode: int, *, is_kept: bool = True) -> int:
@@ -336,7 +336,7 @@ class PopMessageService:
             for topic, queue_id in self.queues(header, 0)
         )
 
-    # --- writing down -----------------------------------------------------------------------------------------------
+    # --- storing ----------------------------------------------------------------------------------------------------
 
     def _look_at_clocks(self) -> None:
         commit_log = self._store.commit_log

@@ -117,7 +117,7 @@ class ConsumerOrderInfoManager(ConfigManager):
             self._changed(topic, queue_id, info)
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
-        """Release a queue from all attempts."""
+        """Forget the last pop of a queue, so that no attempt blocks it."""
         if self.table.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
             self._is_dirty = True
 

@@ -118,7 +118,7 @@ class PopReviveService:
         self._is_running = False
         self._failure = ""
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Continue where the last process stopped, and start reviving."""
@@ -153,7 +153,7 @@ class PopReviveService:
         """Whether nothing is to be done before a timer expires."""
         return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
 
-    # --- when -------------------------------------------------------------------------------------------------------
+    # --- scheduling -------------------------------------------------------------------------------------------------
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Read the revive topic if it grew."""
@@ -280,7 +280,7 @@ class PopReviveService:
     # --- reviving ---------------------------------------------------------------------------------------------------
 
     def _revive(self, check_point: CheckPoint, queue_id: int, now_ms: int) -> None:
-        """Store the unacknowledged messages again. Raises OSError or RemotingError if not even a new check point is stored.
+        """Store the unacknowledged messages again. Raises OSError or RemotingError if no new check point can be stored.
 
         Finished messages are marked, so that a repeated call continues after them.
         """

@@ -1,4 +1,4 @@
-"""The one place where an answer is held back until everything that it promises is true.
+"""AnswerGate: holds an answer back until everything that it promises is true.
 
 An answer may promise that
 
@@ -7,7 +7,7 @@ An answer may promise that
     a change of a table is synced  the files of config/*.json
     its topics can be found        topics.json is written, and every reachable name server knows the topic
 
-Conditions on records are `OffsetWait`s, which are told how far the log is synced or replicated (`_recorded`).
+Answers with a condition on a record wait in an `OffsetWait` for the synced or replicated offset (`_recorded`).
 """
 
 import logging
@@ -35,7 +35,7 @@ def waits_for_store(properties: Mapping[str, str]) -> bool:
 
 
 class Replicas(Protocol):
-    """The slaves of this broker, as `broker.ha` has them."""
+    """Interface to the slaves of this broker (`broker.ha`)."""
 
     acknowledged: Event[[]]
     """Some slave has acknowledged more of the log."""
@@ -57,7 +57,7 @@ class AnswerGate:
         self._replicas = replicas
         self._loop = context.loop
         config = context.store.config
-        # Slaves that must have a record: one, as in 4.9.4, or as many as 5.x's key says beside the master itself.
+        # Number of slaves that must have a record: one, as in 4.9.4, or 5.x's inSyncReplicas, which includes the master.
         self._slaves_waited = (config.in_sync_replicas or 2) - 1
         self._fails_without_slave = config.in_sync_replicas is None
         self._replicated: OffsetWait | None = None
@@ -94,7 +94,7 @@ class AnswerGate:
         return self.when_routed(held, *topics)
 
     def when_routed(self, answer: Response | Deferred, *topics: str) -> Response | Deferred:
-        """Return an answer that is under way already, held back until its topics can be found. It must not be bound yet."""
+        """Return an answer, which may be deferred already, held back until its topics can be found. It must not be bound."""
         return when_done(answer, self._routes.rounds(topics))
 
     def _recorded(self, end_offset: int, response: Response, is_replicated: bool) -> Response | Deferred:
@@ -126,14 +126,14 @@ class AnswerGate:
     # --- sync -------------------------------------------------------------------------------------------------------
 
     def _on_flushed(self, flushed_offset: int, error: OSError | None) -> None:
-        """In the flush thread: once a round."""
+        """Pass the result of a sync to the event loop. Called in the flush thread after each round."""
         try:
             self._loop.call_soon_threadsafe(self._flushed, flushed_offset, error)
         except RuntimeError:
             log.info("synced up to %d after the loop ended", flushed_offset)
 
     def _flushed(self, flushed_offset: int, error: OSError | None) -> None:
-        """Everything before `flushed_offset` is durable, or, with an error, never will be."""
+        """Complete the answers for the log before `flushed_offset`, which is durable or, with an error, never will be."""
         assert self._synced is not None
         refusal = None
         if error is not None:

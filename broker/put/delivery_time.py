@@ -34,7 +34,7 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 PMQ_DUE_MS: Final = "PMQ_DUE_MS"
-"""PocketMQ's own: due time (epoch ms) of a record that was copied forward, so that its store time does not give it."""
+"""PocketMQ's own: due time (epoch ms) of a record that was copied forward, whose store time is that of the copy."""
 PMQ_COPY_OF: Final = "PMQ_COPY_OF"
 """PocketMQ's own: physical offset of the first record of a message that was copied forward."""
 
@@ -56,7 +56,7 @@ NO_CONGESTION: Final = (1 << 31) - 1
 
 
 class TimerRoom(Protocol):
-    """Interface of the timer service for the put side."""
+    """Interface to the timer service, used by puts."""
 
     @property
     def refusal(self) -> str | None: ...
@@ -128,7 +128,7 @@ class DeliveryTimes:
         delay_max_s: int = 400 * 86_400,
         congestion_max: int = NO_CONGESTION,
     ) -> None:
-        """`cluster`: the property of every stored message. The others are timerWheelEnable and related settings."""
+        """`cluster`: property (name, value) of every stored message. The others are timerWheelEnable and related settings."""
         self._clock = clock
         self._timers = timers
         self._cluster = cluster

@@ -28,7 +28,7 @@ class OffsetWait:
         self._timer: Timer | None = None
 
     def add(self, end_offset: int, response: Response) -> Deferred:
-        """Return the answer that is completed with `response` once everything before `end_offset` is there."""
+        """Return an answer that is completed with `response` once the log has reached the state up to `end_offset`."""
         deadline_s = self._timers.clock.monotonic() + self._timeout_s
         deferred = Deferred()
         self._waiting.append(_Waiting(end_offset, deadline_s, deferred, response))
@@ -37,7 +37,7 @@ class OffsetWait:
         return deferred
 
     def reached(self, offset: int, refusal: Response | None = None) -> None:
-        """Complete the answers up to `offset`, with `refusal` if their records will never get there."""
+        """Complete the answers up to `offset`, with `refusal` if their records will never reach the state."""
         waiting = self._waiting
         while waiting and waiting[0].end_offset <= offset:
             row = waiting.popleft()

@@ -27,7 +27,7 @@ from pocketmq.store.format.properties import CRC32, DELAY, REAL_QID, REAL_TOPIC,
 
 CLUSTER: Final = "CLUSTER"
 STALE_IN_COPIES: Final = (CRC32, INNER_MULTI_QUEUE_OFFSET)
-"""Properties of a record that are not true of a copy of it."""
+"""Properties of a record that do not apply to a copy of it."""
 
 _PUT_OK: Final = PutStatus.PUT_OK  # looked up once: members of an enum are slow to look up in 3.11
 _WAIT_TRUE_ENTRY: Final = "\x02WAIT\x01true\x02"

@@ -1,4 +1,4 @@
-"""MemberGroup: the living brokers of this broker name according to the name servers, and heartbeats to these (5.x)."""
+"""MemberGroup: the live brokers of this broker name according to the name servers, and heartbeats to these (5.x)."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ class MemberGroup:
         )
 
     def start(self) -> None:
-        """Begin to send heartbeats: they keep this broker in the routes although it is removed after a short silence."""
+        """Begin to send heartbeats, without which the name servers soon remove this broker from their routes."""
         self._timer = self._timers.every(self._config.broker_heartbeat_interval / 1000, self._send_heartbeats)
 
     def stop(self) -> None:
@@ -52,7 +52,7 @@ class MemberGroup:
             self._timer.cancel()
 
     async def ask(self) -> dict[int, str] | None:
-        """Return the living brokers by id, those of all name servers together; None if none of these answers."""
+        """Return the live brokers by id, merged from all name servers; None if none of these answers."""
         code = RequestCode.GET_BROKER_MEMBER_GROUP
         calls = [self._client.call(address, code, self._header, b"", TIMEOUT_S) for address in self._name_servers]
         members: dict[int, str] = {}

@@ -51,7 +51,7 @@ PAUSE_PER_ROUND: Final = 4.0
 """Pause after a longer round, as a multiple of its length: registrations take at most a fifth of the time."""
 PAUSE_MAX_S: Final = 1.0
 NO_MASTER_RETRY_S: Final = 3.0
-"""Interval at which a slave registers that has no master or cannot reach it, to learn of another one."""
+"""Interval at which a slave without a reachable master registers, because the answer names the present master."""
 ADDRESS_SIZE_MAX: Final = 300
 LEFT_MAX: Final = 16
 """Limit of earlier addresses of this broker to be unregistered at a name server."""
@@ -73,7 +73,7 @@ class _NameServer:
         self.address = address
         self.is_failing = False
         self.left: list[str] = []
-        """Addresses of this broker that it has left, and that the name server may still have."""
+        """Former addresses of this broker that the name server may still have."""
         self.master: Master | None = None
         """The master of this slave according to its last answer."""
         self._send = send
@@ -190,7 +190,7 @@ class Registration:
         self.master: Master | None = None
         """The last known master of this slave. It stays when the name servers lose it: they may just have been restarted."""
         self.master_changed: Event[[str | None, str]] = Event()
-        """The master of this slave is found, or has other addresses: HA address, address."""
+        """Called with (HA address, address) when the master of this slave is found or its addresses change."""
         self._master_timer: Timer | None = None
         self._malformed = RefusalLog(log)
         self._masterless = RefusalLog(log)

@@ -26,7 +26,8 @@ class RouteBarrier:
         self._timers = timers
         self._timeout_s = timeout_s
         self._unwritten = unwritten
-        # Topic -> future of its registration: None, or the reason why it failed. Topics changed in one turn share a future.
+        # Topic -> future of its registration, with the reason of a failure as its result, else None. Topics changed in one
+        # turn share a future.
         self._rounds: dict[str, asyncio.Future[str | None]] = {}
         self._topics: dict[asyncio.Future[str | None], list[str]] = {}
         self._newest: tuple[Written, asyncio.Future[str | None]] | None = None

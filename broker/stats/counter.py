@@ -1,4 +1,4 @@
-"""Counter: what the broker counts for each queue, each pair of group and queue, and in total."""
+"""Counter: counts of messages, bytes and calls, one for each queue, for each pair of group and queue, and in total."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ class Counter(msgspec.Struct, gc=False):
     """Time that the calls took in total; only of pulls."""
     disk_nums: int = 0
     disk_size: int = 0
-    """Those of the messages that count as read from the disk."""
+    """Messages and bytes among these that count as read from the disk."""
     history: History | None = None
     """Samples of its values, from the first sample on."""
 

@@ -1,4 +1,4 @@
-"""What a broker measures of itself: the plain object that runtime info, tools and metrics read."""
+"""Measurements: durations and counts that a broker measures, for runtime info, tools and metrics."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""PutTimes: how long stored messages took, measured once per turn of the event loop.
+"""PutTimes: how long it took to store messages, measured once per turn of the event loop.
 
 All messages of a turn count with the time from the turn's begin, which is when the first of them was read, until their
-records are written together; with SYNC_FLUSH until these are synced, at a SYNC_MASTER until a slave has them. So the time of
-a message is never shorter than what it took, and includes what it waited for others.
+records are written together; with SYNC_FLUSH until these are synced, at a SYNC_MASTER until a slave has them. So the time
+counted for a message is never too short: it includes the wait for the other messages of its turn.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ class PutTimes:
         self._waiting.append((end_offset, began_s, count))
 
     def reached(self, offset: float) -> None:
-        """Count the messages before `offset`: what they waited for is true."""
+        """Count the messages before `offset`, which are now synced or replicated as required."""
         waiting, now_s = self._waiting, monotonic()
         while waiting and waiting[0][0] <= offset:
             _, began_s, count = waiting.popleft()

@@ -46,7 +46,7 @@ class BrokerStats:
         self.get_max_s = 0.0
         """The longest time that a pull took to read its messages."""
         self.counted: Event[[int]] = Event()
-        """Happens at the end of each turn with new messages, with their number."""
+        """Called at the end of each turn with new messages, with their number."""
         # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
         self.others: dict[tuple[str, str], Callable[[], int]] = {}
         self._tps = SampleRing(TPS_WINDOWS_S[-1] + 1, 5)
@@ -111,7 +111,7 @@ class BrokerStats:
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def put_counters(self) -> tuple[tuple[tuple[str, int], Counter], ...]:
-        """Return the counters of stored messages with their (topic, queue). Other threads may read what is returned."""
+        """Return the counters of stored messages with their (topic, queue). Other threads may read the result."""
         return tuple(self._puts.items())
 
     def get_counters(self) -> tuple[tuple[tuple[str, str, int], Counter], ...]:

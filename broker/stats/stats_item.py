@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 # (name on the wire, step in ms, samples kept)
 ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
 _EARLY_MS: Final = 500
-"""A sample may be taken that much before its step is over."""
+"""Time by which a sample may be taken before its step is over."""
 _ENTRIES_MAX: Final = 48
-"""Number of entries of a history from which those not needed any more are dropped; at most 40 are needed."""
+"""Number of entries at which a history drops those that are no longer needed; at most 40 are needed."""
 
 
 class SampleTime(NamedTuple):
@@ -125,7 +125,7 @@ class StatsItem:
     def _figures(self, row: int) -> dict[str, float]:
         """Return the difference between the latest sample and the first one of the row.
 
-        A row that is not full since the history exists begins with zeros, dated one step before its first sample.
+        If the history began within the row, or the row is not full, the first sample is zero, one step before the history.
         """
         _, step_ms, count = ROWS[row]
         samples, created, history = self._times.rows[row], self._history.created, self._history
