@@ -1,7 +1,7 @@
 """Composition root of the broker: makes its parts and connects them.
 
 The broker process and the tests build the same parts here. They differ in the disk, the clock, the event loop and the table
-writer that they pass in. Sockets are the business of `broker.broker`.
+writer that they pass in. Sockets are opened by `broker.broker`.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("broker")
 
 ROUTE_WAIT_MAX_S: Final = 2.0
-"""Longest wait for a name server that hangs before a send that created its topic is answered. Clients give up after 3 s."""
+"""Maximum time for which the answer to a send that created its topic waits for a name server. Clients give up after 3 s."""
 
 
 def build(
@@ -88,10 +88,10 @@ def build(
 ) -> Services:  # fmt: skip
     """Load the store and the tables, and return the connected parts of a broker; `recover` must follow.
 
-    `port` is the port that is listened on, the TLS settings are for connections to these servers, `tables` writes the files
-    of config/, `timer_slots` is half the size of the timer wheel, `config_file` keeps changes of the config (None: nothing
-    does), `more_configs` are others that tools are shown. Raises StartError, StoreError, ValueError or OSError; the store is
-    closed then.
+    `port` is the port that the broker listens on, the TLS settings are for connections to these servers, `tables` writes the
+    files of config/, `timer_slots` is half the size of the timer wheel, changes of the config are written to `config_file`
+    (None: they are not kept), `more_configs` are further configs shown to tools. Raises StartError, StoreError, ValueError
+    or OSError; the store is closed then.
     """
     store = MessageStore(store_config, disk, clock)
     with RecoveryProgress() as progress:
@@ -122,7 +122,7 @@ def build(
 def recover(services: Services) -> None:
     """Restore timers and transactions to where the last process left them. Raises OSError or StoreError.
 
-    A slave has neither: it begins when it is started as a master.
+    A slave has neither; they are recovered when its store is started as a master's.
     """
     if services.store.config.is_slave:
         return
@@ -150,7 +150,7 @@ def start(services: Services) -> None:
 
 
 def stop(services: Services) -> None:
-    """End what `start` began; at a slave only requests that wait are ended."""
+    """Stop the work that `start` began, and answer held pops and lock requests."""
     if services.members is not None:
         services.members.stop()
     services.schedule.stop()
@@ -312,7 +312,7 @@ class _Parts:
         return min(self.context.config.register_broker_timeout_mills / 1000, ROUTE_WAIT_MAX_S)
 
     def _replication(self, client: RemotingClient) -> tuple[HAService | None, HAClient | None]:
-        """Make the port of a master, or the connection of a slave."""
+        """Create the HAService of a master, or the HAClient of a slave."""
         if self.context.store.config.is_slave:
             return None, HAClient(self.context, client, self.master_tls)
         return HAService(self.context), None
@@ -342,7 +342,7 @@ class _Parts:
 
 
 def _connect(services: Services, context: Context) -> None:
-    """Add the steps that run at the end of each turn of the loop, and the services that still need a file of the log."""
+    """Connect the services by events, steps at the end of each turn, and checks before a file of the log is deleted."""
     store, turn = services.store, services.turn
     if store.config.is_slave:
         store.commit_log.refuse("role", PUT_REFUSAL)
@@ -366,7 +366,7 @@ def _connect(services: Services, context: Context) -> None:
             for listener in listeners:
                 try:
                     listener.arrived(arrivals)
-                except Exception:  # the other listeners must still hear of the arrivals
+                except Exception:  # the other listeners must still get the arrivals
                     log.exception("arrivals are lost to %s", type(listener).__name__)
 
     turn.add(Phase.DISPATCH, services.transactions.end_turn)

@@ -90,7 +90,7 @@ class ScheduleMessageService(ConfigManager):
         self.put_failed: Event[[]] = Event()
         """Called when the store refuses a copy."""
         self.delivered: Event[[float]] = Event()
-        """A message was delivered, so many seconds after it was due."""
+        """Called with the seconds from a message's due time until its delivery."""
         self._is_running = self._was_started = False
         # End offset of the newest copy, and the (end offset, document) that waits until the log is synced up to there.
         self._delivered_end = 0

@@ -50,7 +50,7 @@ class Poll(HeldRequest):
 
     @property
     def may_be_served(self) -> bool:
-        """Whether it still waits and its peer reads: messages popped for another peer would be invisible to all others."""
+        """Whether it still waits and its peer reads: a peer that does not read would keep the messages from all others."""
         return self.is_held and self.channel.is_writable
 
     def waits_at(self, topic: str, queue_id: int) -> bool:

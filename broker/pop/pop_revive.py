@@ -280,7 +280,7 @@ class PopReviveService:
     # --- reviving ---------------------------------------------------------------------------------------------------
 
     def _revive(self, check_point: CheckPoint, queue_id: int, now_ms: int) -> None:
-        """Store the unacknowledged messages again. Raises OSError or RemotingError if no new check point can be stored.
+        """Store the unacknowledged messages again, or else new check points. Raises OSError or RemotingError if both fail.
 
         Finished messages are marked, so that a repeated call continues after them.
         """

@@ -57,7 +57,7 @@ class AnswerGate:
         self._replicas = replicas
         self._loop = context.loop
         config = context.store.config
-        # Number of slaves that must have a record: one, as in 4.9.4, or 5.x's inSyncReplicas, which includes the master.
+        # Number of slaves that must have a record: one, as in 4.9.4, or 5.x's inSyncReplicas less one for the master.
         self._slaves_waited = (config.in_sync_replicas or 2) - 1
         self._fails_without_slave = config.in_sync_replicas is None
         self._replicated: OffsetWait | None = None
@@ -94,7 +94,7 @@ class AnswerGate:
         return self.when_routed(held, *topics)
 
     def when_routed(self, answer: Response | Deferred, *topics: str) -> Response | Deferred:
-        """Return an answer, which may be deferred already, held back until its topics can be found. It must not be bound."""
+        """Return an answer, deferred already or not, held back until its topics can be found. It must not be bound yet."""
         return when_done(answer, self._routes.rounds(topics))
 
     def _recorded(self, end_offset: int, response: Response, is_replicated: bool) -> Response | Deferred:

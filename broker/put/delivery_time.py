@@ -128,7 +128,7 @@ class DeliveryTimes:
         delay_max_s: int = 400 * 86_400,
         congestion_max: int = NO_CONGESTION,
     ) -> None:
-        """`cluster`: property (name, value) of every stored message. The others are timerWheelEnable and related settings."""
+        """`cluster`: name and value of a property of each stored message. Others: timerWheelEnable and related settings."""
         self._clock = clock
         self._timers = timers
         self._cluster = cluster

@@ -125,7 +125,7 @@ class StatsItem:
     def _figures(self, row: int) -> dict[str, float]:
         """Return the difference between the latest sample and the first one of the row.
 
-        If the history began within the row, or the row is not full, the first sample is zero, one step before the history.
+        If the history began within the row, or the row is not full, its values count from zero, one step before its begin.
         """
         _, step_ms, count = ROWS[row]
         samples, created, history = self._times.rows[row], self._history.created, self._history

@@ -6,7 +6,7 @@ sets consumers back by some seconds: they receive messages again and miss none.
 A tool may *reset* an offset. Until the queue's consumer has taken the new offset up, commits of the group there are ignored.
 
 The broker's own offsets of popped and revived messages depend on records that were just put (`commit_when_synced`). They may
-reach the disk only after these records: the table is then written in its state at a moment up to which the log is synced.
+reach the disk only after these records: the table is then written as it was at a moment up to which the log is synced.
 """
 
 import logging
@@ -65,7 +65,7 @@ class ConsumerOffsetManager(ConfigManager):
         self._flushed_offset = flushed_offset
 
     def commit_when_synced(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """As `commit`, for an offset that is valid only once the records put so far are synced."""
+        """Like `commit`, for an offset that is valid only once the records put so far are synced."""
         # Must come before the commit: the writing thread reads both.
         self._strict.add(f"{topic}@{group}")
         self.commit(group, topic, queue_id, consumer_offset)
@@ -126,12 +126,12 @@ class ConsumerOffsetManager(ConfigManager):
         return self.table.get(f"{topic}@{group}", {})
 
     def topics_of(self, group: str) -> list[str]:
-        """Topics in which `group` has offsets (Java: whichTopicByConsumer)."""
+        """Return the topics in which `group` has offsets (Java: whichTopicByConsumer)."""
         end = TOPIC_GROUP_SEPARATOR + group
         return [key[: -len(end)] for key in self.table if key.endswith(end)]
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that have offsets in `topic` (Java: whichGroupByTopic)."""
+        """Return the groups that have offsets in `topic` (Java: whichGroupByTopic)."""
         start = topic + TOPIC_GROUP_SEPARATOR
         return [key[len(start) :] for key in self.table if key.startswith(start)]
 
@@ -158,7 +158,7 @@ class ConsumerOffsetManager(ConfigManager):
     def persist(self) -> None:
         """Write the file, unless the state depends on records that are not synced."""
         if not self._waits_for_sync or self._log_end() <= self._flushed_offset():
-            if self._unwritten is not None:  # superseded: write all rows, since its own are not in the file
+            if self._unwritten is not None:  # dropped: write all rows, because the snapshot's are not in the file
                 self._unwritten, self._is_taken = None, False
             super().persist()
 

@@ -1,7 +1,7 @@
 """Copying pending timer messages forward before their CommitLog file is deleted.
 
-A copy is a new record in the timer topic. Two properties are added: the exact due time, because the store time of the copy
-no longer gives it, and the physical offset of the message's first record, by which earlier records are recognized as
+A copy is a new record in the timer topic. Two properties are added: the exact due time, because it does not follow from the
+store time of the copy, and the physical offset of the message's first record, by which earlier records are recognized as
 superseded. The copy is entered like any other message. The file may be deleted once the copies are on disk. While there is
 no space for the copies, the file stays and timer messages are refused.
 """
@@ -27,7 +27,7 @@ COPIED_AT_ONCE: Final = 32
 
 
 class CopyForward:
-    """Copies records and tells retention when a file may go.
+    """Copies records, and decides when retention may delete a file.
 
     `refusal` is the reason for refusing timer messages at present, or None. Pending records before `carried_to` are copied.
     """
@@ -51,7 +51,8 @@ class CopyForward:
         self._target = 0
         self._waiting: list[int] = []
         self._is_copying = False
-        # An earlier process may have copied records and left the file: `_copied` has the first records of those messages.
+        # Before this offset, the log's end at the start, a message may have several records: an earlier process may have
+        # copied it and not deleted the file. `_copied` has the first offsets of those messages that were copied since.
         self._strange_to = context.store.max_physical_offset
         self._copied: set[int] = set()
 
@@ -73,7 +74,7 @@ class CopyForward:
         self._loader.finish(self._timers.clock.message_time_ms())
         parts = [part["physical_offset"] for part in self._timer_store.pending(end_offset, self._loader.loaded_to_ms)]
         found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
-        # Earlier ones were copied for a file deleted before.
+        # Records before `carried_to` were copied for an earlier file.
         self._waiting = found[found >= self.carried_to][::-1].tolist()
         self._target = end_offset
         if self._waiting:

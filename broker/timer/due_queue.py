@@ -119,7 +119,7 @@ class DueQueue:
         """Add a removed message again, due at `due_ms`."""
         self.push(timer._replace(due_ms=due_ms))
 
-    # --- how far ----------------------------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------------------------
 
     @property
     def floor(self) -> tuple[int, int] | None:

@@ -136,7 +136,8 @@ class PendingTimers:
     def parts(self) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield due times and hash codes of the topics of pending messages, in parts between which the loop may go on.
 
-        Cancelled messages are included until their slot is loaded; what moves in between may be seen twice or not at all.
+        Cancelled messages are included until their slot is loaded; a message that moves meanwhile may be seen twice or not
+        at all.
         """
         unread_ms = self._loader.unread_ms
         near = [(timer.due_ms, timer.topic_hash) for timer in self._near if timer.slot_ms != unread_ms]

@@ -73,7 +73,7 @@ class TimerColumns:
 
 
 def read_columns(files: MappedFileQueue, physical_offsets: Numbers, sizes: Numbers, read: ReadRecord) -> TimerColumns:
-    """Read the records of these sizes; `read` is called for those that are not plain."""
+    """Read the records at these offsets, of these sizes; `read` is called for those that are not plain."""
     columns = TimerColumns(len(physical_offsets))
     order = np.argsort(physical_offsets, kind="stable")
     offsets = physical_offsets[order]

@@ -119,7 +119,7 @@ class TimerEnqueue:
         self._loader = loader
         self._reader = reader
         self._clock = clock
-        # Until then only a limited number is entered on arrival.
+        # Until this monotonic time only a limited number is entered on arrival.
         self._window_end_s = 0.0
         self._window_left = 0
         self.soonest_ms = _FAR_MS

@@ -1,4 +1,4 @@
-"""The part of a timer topic's record that timers need, and the copy of it that is carried forward."""
+"""The fields of a timer topic's record that timers need, and the copy of a record that is copied forward."""
 
 from typing import Final, NamedTuple
 
@@ -102,7 +102,7 @@ def plain_times(view: memoryview, position: int) -> tuple[int, int, bool, int] |
 
 
 def carried_copy(record: Record, due_ms: int) -> Message:
-    """Return the message again for the timer topic, with an absolute due time, since its record is about to be deleted.
+    """Return a copy of the message for the timer topic, with an absolute due time, as its record is about to be deleted.
 
     TIMER_ROLL_TIMES marks it for an Apache broker as a rolled message. Raises ValueError if the properties become too large.
     """

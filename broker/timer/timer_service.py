@@ -106,14 +106,14 @@ class TimerMessageService:
         self.put_failed: Event[[]] = Event()
         """Called when the store refuses a copy."""
         self.delivered: Event[[float]] = Event()
-        """A message was delivered, so many seconds after it was due."""
+        """Called with the seconds from a message's due time until its delivery."""
 
     @property
     def refusal(self) -> str | None:
         """The reason why timer messages are refused at present, or None."""
         return self._entry.refusal or self._roll_refusal or self._carry.refusal
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     def recover(self, progress: Progress | None = None) -> None:
         """Restore the state of the last process, and enter the messages after it. Raises OSError, also for lack of space."""
@@ -177,7 +177,7 @@ class TimerMessageService:
         loader, near_ms = self._loader, self._near.due_ms
         waits_from_ms = loader.unread_ms - self._steps.ahead_ms
         if self._entry.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
-            waits_from_ms = min(waits_from_ms, self._entry.soonest_ms + 1)  # due behind it
+            waits_from_ms = min(waits_from_ms, self._entry.soonest_ms + 1)  # messages not entered are due from then on
         return (waits_from_ms if near_ms is None else min(waits_from_ms, near_ms)) - 1
 
     # --- entering ---------------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class TimerMessageService:
         else:
             self._timer = self._timers.at_ms(when_ms, self._run)
 
-    # --- how far ----------------------------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------------------------
 
     def _mark(self) -> None:
         """Record how far messages are entered and delivered."""
@@ -406,7 +406,7 @@ class TimerMessageService:
             self._writing = executor.submit(self._write, state)
             self._unwritten = None
         else:
-            # A log that is synced by the clock leaves a few pages unsynced for ten seconds.
+            # A log that is synced at intervals leaves a few pages unsynced for ten seconds.
             self._store.request_sync(end_offset)
 
     def _write(self, state: TimerState) -> None:
@@ -417,7 +417,7 @@ class TimerMessageService:
             self._write_failed = True
             log.error("timer files cannot be synced: %s; after a crash all timers are entered again", error)
 
-    # --- what others ask --------------------------------------------------------------------------------------------
+    # --- queries and cancelling -------------------------------------------------------------------------------------
 
     def count_at(self, out_ms: int) -> int:
         """Return the number of units in the slot of a TIMER_OUT_MS."""

@@ -50,7 +50,7 @@ class UnitCheck:
         times, writes = unit_times(units), units["write_time_ms"].astype(np.int64)
         outs = outs_ms[rows]
         rolled = units["magic"] & TIMER_MAGIC_ROLL != 0
-        # In a past slot it has been rolled on, unless its slot is wrong.
+        # A rolled unit in a past slot has been rolled on, unless its slot is wrong.
         was_rolled = (writes >= stores_ms[rows] - _ENTERED_EARLY_MS) & np.isin(units["delay_ms"], self._roll_delays_ms)
         rolled_dues = units["rolled_due_ms"].astype(np.int64)
         is_rolled = (
@@ -58,7 +58,7 @@ class UnitCheck:
         )
         is_late = (times > outs) & (writes >= outs) & (writes <= self._written_ms)
         in_place = (units["record_size"] == sizes[rows]) & (np.where(rolled, is_rolled, times == outs) | is_late)
-        # A unit in a past slot that belongs to no message: it tells another broker the last entered record.
+        # A unit in a past slot that belongs to no message: it marks the last entered record for another broker.
         is_pointer = (units["delay_ms"] == 0) & (times < self._read_time_ms)
         counts = (times >= self._read_time_ms) | ((outs >= self._read_time_ms) & ~is_pointer)
         wrong = named & found[rows] & counts & ~in_place
@@ -71,7 +71,7 @@ class UnitCheck:
             self.problem = f"the message at {int(places[missing][0])} has no unit"
 
     def finish(self, min_physical_offset: int) -> str:
-        """Return the problem, or "", after all records were passed. The log begins at `min_physical_offset`."""
+        """Return the problem, or "", after `take` got all records. The log begins at `min_physical_offset`."""
         to_come = (unit_times(self._units) >= self._read_time_ms) & (self._places >= min_physical_offset)
         stray = to_come & ~self._is_named
         if not self.problem and stray.any():

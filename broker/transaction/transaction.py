@@ -54,9 +54,9 @@ class TransactionalMessageService:
         self._prepared: dict[int, tuple[Message, PutResult]] = {}  # by physical offset, oldest first
         self._ended: list[int] = []  # queue offsets of the half messages that this turn ended
         self._written = (-1, -1)
-        self._unwritten: tuple[int, tuple[int, int]] | None = None  # waits for the log to be synced up to there
+        self._unwritten: tuple[int, tuple[int, int]] | None = None  # (end of the log to be synced first, offsets)
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Read the open transactions from the store."""
@@ -84,7 +84,7 @@ class TransactionalMessageService:
         """Number of transactions that are neither committed nor rolled back."""
         return self._progress.open_count(self._store.max_offset(TRANS_HALF_TOPIC, 0))
 
-    # --- what producers ask -----------------------------------------------------------------------------------------
+    # --- requests of producers and tools ----------------------------------------------------------------------------
 
     def prepare(self, message: Message, text: str) -> PutResult:
         """Store the half message of a message; `text` is its properties as a string.
@@ -121,7 +121,7 @@ class TransactionalMessageService:
         return half
 
     def resume(self, physical_offset: int) -> None:
-        """Check a transaction again that was given up. Raises ValueError if none is at that offset, and RemotingError."""
+        """Restart the checks of a transaction that was given up. Raises ValueError if none is there, and RemotingError."""
         given_up = self._read(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
         result = self._putter.put_at_once(given_up.resumed(self._store_host))
         self._check.half_stored(result.queue_offset)
@@ -172,12 +172,13 @@ class TransactionalMessageService:
             self._progress.advance()
         self._check.half_done()
 
-    # --- how far ----------------------------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------------------------
 
     def persist(self) -> None:
         """Commit the progress in half queue and op queue as it was at the last call.
 
-        By now all copies and commits before it are synced; otherwise a power cut could lose a message in both places.
+        By now all copies and commits before it are synced; otherwise a power cut could lose a message that counts as
+        finished.
         """
         unwritten = self._unwritten
         if unwritten is not None and unwritten[0] <= self._store.flushed_offset:

@@ -42,7 +42,7 @@ STEPS_MAX: Final = 10
 """Limit of steps of one search for the head over finished or lost messages."""
 RETRY_AFTER_S: Final = 0.1
 UNDER_WAY_S: Final = 0.02
-"""Interval at which a head that is not decided is looked at."""
+"""Interval at which a head is examined again whose copy is still being sent to another broker."""
 DISPATCH_AFTER_S: Final = 0.002
 _HOUR_MS: Final = 3_600_000
 
@@ -91,7 +91,7 @@ class TransactionCheck:
         """Whether nothing is to be done before a timer expires."""
         return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
 
-    # --- when to look -----------------------------------------------------------------------------------------------
+    # --- scheduling -------------------------------------------------------------------------------------------------
 
     def half_stored(self, queue_offset: int) -> None:
         """Note that a half message was put, which is dispatched at the end of the turn."""
@@ -179,10 +179,10 @@ class TransactionCheck:
                 progress.done(queue_offset)
         return None
 
-    # --- what is done at a time -------------------------------------------------------------------------------------
+    # --- handling the head ------------------------------------------------------------------------------------------
 
     def _wait_ms(self, half: HalfMessage) -> tuple[int, bool]:
-        """Return how long after its storing the message must be handled, and whether a producer is asked then."""
+        """Return the time in ms from the message's store time until it is handled, and whether a producer is asked then."""
         interval_ms = self._config.transaction_check_interval
         if half.check_times:
             return interval_ms, True

@@ -91,7 +91,7 @@ class HalfMessage:
         store_timestamp_ms: int,
         is_plain: bool = False,
     ) -> None:
-        """`real` is the real topic and queue. Messages made from a plain one may be made from `message` itself."""
+        """`real` is the real topic and queue. If the half message is plain, the committed message may reuse `message`."""
         self._message = message
         self._is_plain = is_plain
         self.real_topic, self.real_queue_id = real
@@ -158,14 +158,14 @@ class HalfMessage:
 
     @property
     def since_ms(self) -> int:
-        """The time when it was first stored. A copy made by Apache only has the time when it was born."""
+        """The time when it was first stored; of a copy made by Apache, which does not have it, the born time."""
         stored_ms = _number(self.properties.get(_STORED_MS))
         if stored_ms is None:
             is_copy = self.check_times or self.first_offset != self.queue_offset
             stored_ms = self._message.born_timestamp_ms if is_copy else self.store_timestamp_ms
         return min(stored_ms, self.store_timestamp_ms)
 
-    # --- what is made of it -----------------------------------------------------------------------------------------
+    # --- messages made from it --------------------------------------------------------------------------------------
 
     def renewed(self, store_host: bytes, check_times: int) -> Message:
         """Return the copy to be stored at the end of the queue."""

@@ -3,10 +3,10 @@
 An op message contains the queue offsets of half messages that were committed or rolled back. 4.9.4 writes one number into
 the body, 5.x several with a comma after each. One number is understood by both, so that is written here.
 
-A half message is *finished* if an op message contains it, or if it was stored again or given up. The end of the finished
-ones without a gap is the consumer offset of CID_RMQ_SYS_TRANS in the half queue. An op message that refers to nothing behind
-that is no longer needed; the end of these is the group's offset in the op queue. From both offsets a starting broker, this
-one or Apache's, finds the open transactions.
+A half message is *finished* if an op message contains it, or if it was stored again or given up. All half messages before
+the consumer offset of CID_RMQ_SYS_TRANS in the half queue are finished. An op message that refers only to messages before
+that offset is no longer needed; the group's offset in the op queue is the end of these. From both offsets a starting broker,
+this one or Apache's, finds the open transactions.
 """
 
 import logging
@@ -72,7 +72,7 @@ class TransactionProgress:
         """The op messages before it are no longer needed."""
         self.copies: dict[int, HalfPlace] = {}
         """For open half messages that were stored again: queue offset of the first -> the newest copy."""
-        self._done: set[int] = set()  # finished ones behind half_offset
+        self._done: set[int] = set()  # queue offsets of finished half messages from half_offset on
         self._ops: deque[int] = deque()  # from op_offset on: the highest queue offset in each
 
     def done(self, queue_offset: int) -> None:
@@ -117,7 +117,7 @@ class TransactionProgress:
     # --- at start ---------------------------------------------------------------------------------------------------
 
     def read(self, store: MessageStore, half_offset: int, op_offset: int) -> None:
-        """Read the open transactions behind two consumer offsets, -1 for an unknown one."""
+        """Read the open transactions from two consumer offsets on; -1 for an unknown offset."""
         self.half_offset = _corrected(store, TRANS_HALF_TOPIC, half_offset)
         self.op_offset = _corrected(store, TRANS_OP_HALF_TOPIC, op_offset)
         half_end = store.max_offset(TRANS_HALF_TOPIC, 0)
