@@ -403,7 +403,7 @@ def whitelisted_codes(key: str, text: str) -> frozenset[int]:
     """Return the request codes of a comma-separated list. Raises StartError."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        raise StartError(f"{key}={text[:TEXT_SIZE_MAX]}: expected request codes, several with , between")
+        raise StartError(f"{key}={text[:TEXT_SIZE_MAX]}: expected request codes, separated by commas")
     codes = frozenset(map(int, parts))
     if not codes.isdisjoint(AUTH_CODES):
         raise StartError(

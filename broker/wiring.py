@@ -367,7 +367,7 @@ def _connect(services: Services, context: Context) -> None:
                 try:
                     listener.arrived(arrivals)
                 except Exception:  # the other listeners must still get the arrivals
-                    log.exception("arrivals are lost to %s", type(listener).__name__)
+                    log.exception("%s failed to handle the arrival of messages", type(listener).__name__)
 
     turn.add(Phase.DISPATCH, services.transactions.end_turn)
     turn.add(Phase.DISPATCH, dispatch)

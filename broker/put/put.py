@@ -43,7 +43,7 @@ def split_properties(text: str | None) -> tuple[dict[str, str], str]:
         return {}, ""
     if ZERO in text:
         name = next(entry for entry in text.split("\x02") if ZERO in entry).partition("\x01")[0]
-        remark = f"the message is illegal: a zero byte stands in the properties, in that of key {name!r}"
+        remark = f"the message is illegal: the property with key {name!r} contains a zero byte"
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
     properties: dict[str, str] = {}
     entries = (text[:-1] if text[-1] == "\x02" else text).split("\x02")

@@ -65,7 +65,7 @@ class MemberGroup:
                 is_answered = True
             except (OSError, TimeoutError, RemotingError, ValueError, AttributeError) as error:
                 why = error.remark if isinstance(error, RemotingError) else reason(error)
-                self._failures.refused(address, f"name server {address} does not tell the brokers of this name: {why}")
+                self._failures.refused(address, f"name server {address} does not return the brokers of this name: {why}")
             else:
                 self._failures.over(address)
         return members if is_answered else None
