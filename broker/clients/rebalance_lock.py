@@ -50,7 +50,7 @@ class RebalanceLock:
         self._holders: dict[tuple[str, str], LockHolder] = {}
         self._holders_on: dict[Channel, dict[LockHolder, None]] = {}
         self.freed: Event[[str, list[MessageQueue]]] = Event()
-        """Queues of a group were unlocked, or their locks expired and were removed."""
+        """Called with a group and its queues that were unlocked, or whose locks expired and were removed."""
 
     # --- locking ----------------------------------------------------------------------------------------------------
 

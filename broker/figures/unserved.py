@@ -13,7 +13,7 @@ from pocketmq.remoting.codes import ROCKETMQ, RequestCode
 from pocketmq.remoting.frame import Frame
 
 COUNTED_MAX: Final = 100_000
-"""Maximum number of requests looked at."""
+"""Number of requests after which no further connection is counted."""
 _CODE: Final = re.compile(rb'"code"\s*:\s*(\d{1,9})')
 _POOLS: Final[Mapping[int, str]] = {
     RequestCode.SEND_MESSAGE: "send", RequestCode.SEND_MESSAGE_V2: "send", RequestCode.SEND_BATCH_MESSAGE: "send",

@@ -35,7 +35,7 @@ from pocketmq.store.format.properties import TAGS
 log = logging.getLogger("broker")
 
 SETTLE_S: Final = 1.0
-"""Longest wait until the services have noted what the bridge has sent."""
+"""Longest wait until the services have recorded the copies that the bridge has sent."""
 LOOK_S: Final = 0.02
 SYNC_S: Final = 2.0
 ACKS_MAX: Final = 100_000
@@ -137,7 +137,7 @@ class ActingServices:
         self._check.escape_to(bridge)
 
     def start(self) -> None:
-        """Start all services. Raises OSError if the timer files cannot be made."""
+        """Start all services. Raises OSError if the timer files cannot be created."""
         if self._make_timers is not None:
             self._timers = self._make_timers(RevivingSink(self._context, self._bridge))
             self._timers.recover()

@@ -59,7 +59,7 @@ class HAClient:
             store.dispatch_window,
         )  # fmt: skip
         self.unreachable: Event[[]] = Event()
-        """The log cannot be copied from the known master, which may have other addresses by now."""
+        """Called when the log cannot be copied from the known master, which may have other addresses by now."""
         self._received_size = self._received_per_s = 0
         self._measured_s = context.clock.monotonic()
         self.last_read_s = self.last_write_s = 0.0

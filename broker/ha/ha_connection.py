@@ -80,7 +80,7 @@ class HAConnection(Connection):
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def send(self) -> None:
-        """Send what was written since the last frame, as far as the socket takes it."""
+        """Send the part of the log written since the last frame, as far as the socket accepts it."""
         transport, size = self._transport, 0
         if transport is None or not self.is_open or self._is_resting:
             return
@@ -102,7 +102,7 @@ class HAConnection(Connection):
         self.send()
 
     def measure(self, now_s: float) -> None:
-        """Measure what was sent since the last call."""
+        """Measure the rate of sending since the last call."""
         self.sent_per_s = round(self._sent_size / max(now_s - self._measured_s, 1e-3))
         self._sent_size, self._measured_s = 0, now_s
 

@@ -50,7 +50,7 @@ class HAService:
         self.files = context.store.commit_log.mapped_files
         self.transfer_size_max = config.ha_transfer_batch_size
         self.acknowledged: Event[[]] = Event()
-        """Some slave has acknowledged more of the log."""
+        """Called when a slave has acknowledged more of the log."""
         self.port = 0
         self.has_successor = False
         """Whether this master stops, and a slave had almost the whole log when that began."""
@@ -85,7 +85,7 @@ class HAService:
         self.has_successor = nearest >= 0 and self.files.max_offset - nearest <= NEAR_SIZE
 
     def stop(self) -> None:
-        """Close the port and the connections. Slaves have been sent what was written before the last turn."""
+        """Close the port and the connections. Records written before the last turn have been sent to the slaves."""
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:

@@ -1,4 +1,4 @@
-"""ReplicaLag: for how long a slave lacks what its master has written.
+"""ReplicaLag: the time by which a slave lags behind its master's log.
 
 One end of the log is timed at a time: from its turn of the event loop until the slave has acknowledged it. So the cost does
 not depend on the number of records, and the lag of a slave that stands still grows from the first record that it lacks.

@@ -42,8 +42,8 @@ log = logging.getLogger("broker")
 
 TABLES_S: Final = 10.0
 DELAYS_S: Final = 3.0
-"""Interval at which the progress of delay levels and timers is requested. A slave started as a master repeats what was
-delivered since."""
+"""Interval at which the progress of delay levels and timers is requested. A slave started as a master repeats the
+deliveries since then."""
 DELAYS_ACTING_S: Final = 0.5
 """The same for a slave that may act as master (enableSlaveActingMaster)."""
 TIMEOUT_S: Final = 5.0
@@ -109,7 +109,7 @@ class SlaveSynchronize:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         if self._writer is not None:
-            await self._writer.run(lambda: None)  # after the writes of what was copied
+            await self._writer.run(lambda: None)  # waits for the writes of copied tables
         for version in self._versions.values():
             version.counter += AHEAD
 
@@ -129,7 +129,7 @@ class SlaveSynchronize:
             task.cancel()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Copy the tables if the log has got records of a topic that this broker does not know."""
+        """Copy the tables if records of a topic that this broker does not know have arrived in the log."""
         known, requested = self._topics.table, self._unknown_topics
         found = {one.topic for one in arrivals if one.topic not in known and one.topic not in requested}
         if found and self._master_address is not None:

@@ -47,7 +47,7 @@ AGAIN_S: Final = 0.002
 """Interval of checks whether all due timers are delivered."""
 RETRY_AFTER_S: Final = 0.1
 BACK_OFF_MS: Final = 10_000
-"""Delay before a check point that cannot be revived is tried again: there is no space, or its topic refuses messages."""
+"""Delay before another attempt to revive a check point, after a lack of space or because its topic refuses messages."""
 
 
 def revived_copy(

@@ -38,7 +38,7 @@ class Replicas(Protocol):
     """Interface to the slaves of this broker (`broker.ha`)."""
 
     acknowledged: Event[[]]
-    """Some slave has acknowledged more of the log."""
+    """Called when a slave has acknowledged more of the log."""
 
     def acknowledged_offset(self, count: int = 1) -> int:
         """Return the physical offset that at least `count` slaves have acknowledged; -1 if there are not so many."""
@@ -52,7 +52,7 @@ class AnswerGate:
 
     def __init__(self, context: Context, routes: RouteBarrier, replicas: Replicas | None = None) -> None:
         self.flushed: Event[[int]] = Event()
-        """The log is durable up to this physical offset. Only with SYNC_FLUSH."""
+        """Called with the physical offset up to which the log is durable. Only with SYNC_FLUSH."""
         self._routes = routes
         self._replicas = replicas
         self._loop = context.loop

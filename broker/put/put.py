@@ -105,7 +105,7 @@ class MessagePutter:
         self._end_offset = 0
         self._requested_offset = 0
         self.put_failed: Event[[]] = Event()
-        """The store refused a message."""
+        """Called when the store refuses a message."""
         self.message_id: Callable[[int], str] = message_id_template(context.store_host)
         self.stored_properties = StoredProperties(config.broker_cluster_name)
         self.queue_pace = QueuePace(context.clock)

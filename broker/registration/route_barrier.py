@@ -32,7 +32,7 @@ class RouteBarrier:
         self._topics: dict[asyncio.Future[str | None], list[str]] = {}
         self._newest: tuple[Written, asyncio.Future[str | None]] | None = None
         self.changed: Event[[]] = Event()
-        """`is_waiting` may have changed."""
+        """Called when `is_waiting` may have changed."""
 
     @property
     def is_waiting(self) -> bool:

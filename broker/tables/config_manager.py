@@ -150,7 +150,7 @@ class RowsManager(ConfigManager, Generic[S]):
         self.table: CarryingTable[S] = CarryingTable(declared, problem_of)
         self._rows = RowsWriter(file, self.TABLE_KEY, self.table.plain)
         self.taken_back: Event[[list[str]]] = Event()
-        """The rows of these names were restored after a failed write."""
+        """Called with the names of the rows that were restored after a failed write."""
         self._created: list[str] = []
 
     def encode(self) -> dict[str, Any]:

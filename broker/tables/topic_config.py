@@ -116,7 +116,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
             clock, self._refusals, "maxTopicCreationsPerSecond", config.max_topic_creations_per_second, "topics"
         )
         self.topic_changed: Event[[str]] = Event()
-        """A topic changed, and has to be registered with the name servers."""
+        """Called with a topic that changed, and has to be registered with the name servers."""
         self._add_built_in()
 
     def _add_built_in(self) -> None:

@@ -134,7 +134,7 @@ class PendingTimers:
         return dict(sorted(counts.items()))
 
     def parts(self) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield due times and hash codes of the topics of pending messages, in parts between which the loop may go on.
+        """Yield due times and hash codes of the topics of pending messages, in parts, between which the loop may run.
 
         Cancelled messages are included until their slot is loaded; a message that moves meanwhile may be seen twice or not
         at all.

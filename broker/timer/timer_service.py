@@ -458,7 +458,7 @@ class TimerMessageService:
         return self._list.counts_by_hour()
 
     def parts(self) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield due times and hash codes of the topics of pending messages, in parts between which the loop may go on."""
+        """Yield due times and hash codes of the topics of pending messages, in parts, between which the loop may run."""
         return self._list.parts()
 
     def count(self) -> int:
