@@ -1,7 +1,7 @@
 """BrokerSource: the metrics that a broker exports to Prometheus.
 
-The figures whose number is fixed become families at once, on the event loop. Those that grow with topics and groups are
-copied there in small pieces; the thread of the HTTP server makes families of them.
+Small figures become families at once, on the event loop. Those that grow with topics and groups are copied there in small
+pieces; the thread of the HTTP server makes families of them.
 """
 
 import time
