@@ -4,7 +4,7 @@ from pocketmq.remoting.bodies import Body
 
 
 class UserInfo(Body):
-    """A user. An update leaves what is None as it is. user_type: Super, Normal; user_status: enable, disable."""
+    """A user. An update does not change fields that are None. user_type: Super, Normal; user_status: enable, disable."""
 
     username: str | None = None
     password: str | None = None
@@ -16,7 +16,7 @@ class UserInfo(Body):
 
 
 class PolicyEntryInfo(Body):
-    """What a policy says about one resource. source_ips: addresses and CIDR networks; none: all addresses."""
+    """The decision of a policy about one resource. source_ips: addresses and CIDR networks; none: all addresses."""
 
     resource: str | None = None
     actions: list[str] | None = None
@@ -25,7 +25,7 @@ class PolicyEntryInfo(Body):
 
 
 class PolicyInfo(Body):
-    """One of a subject's policies. policy_type: Custom (also if it is None) or Default, which is asked second."""
+    """One of a subject's policies. policy_type: Custom (also if it is None) or Default, which is evaluated second."""
 
     policy_type: str | None = None
     entries: list[PolicyEntryInfo] | None = None

@@ -85,7 +85,7 @@ class Channels:
             self._drop(self._unfinished, now, f"unfinished frames are more than {limit} bytes (maxUnfinishedFrameBytes)")
 
     def broken(self, channel: "Channel", error: FrameError) -> None:
-        """Forget and log what `channel` sent. Peers with another protocol, such as probes of ports, may come often."""
+        """Log an invalid frame of `channel`; at a limited rate if it is of another protocol, as from port scanners."""
         self.frame_grew(channel, 0, is_new=False)
         if error.foreign is None:
             log.warning("closing %s: %s", channel, error)

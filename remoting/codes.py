@@ -16,7 +16,7 @@ FLAG_ONEWAY: Final = 2
 
 
 class LanguageCode(IntEnum):
-    """The language byte of binary headers; JSON headers carry the name."""
+    """The language byte of binary headers; JSON headers have the name."""
 
     JAVA = 0
     CPP = 1

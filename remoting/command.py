@@ -56,7 +56,7 @@ class RemotingCommand(_CommandParts, msgspec.Struct, gc=False):
         return self.flag & FLAG_RESPONSE != 0
 
     def header(self, declared: type[H]) -> H:
-        """The fields as `declared`. Raises msgspec.ValidationError naming the field."""
+        """Return the fields as `declared`. Raises msgspec.ValidationError naming the field."""
         return from_ext(declared, self.ext or {})
 
 
@@ -100,7 +100,7 @@ class Request(_RequestParts, msgspec.Struct, Generic[H], gc=False):
         return len(self.frame[1]) + len(self.frame[2])
 
     def drop_content(self) -> None:
-        """Drop the bytes of header and body, a quarter of what a held request takes. `ext()` must not be called then."""
+        """Drop the bytes of header and body, a quarter of a held request's memory. `ext()` must not be called afterwards."""
         self.body = b""
         self.frame = _WITHOUT_CONTENT[self.frame[0]]
 

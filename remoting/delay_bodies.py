@@ -8,7 +8,7 @@ from pocketmq.remoting.bodies import Body
 class DelayedMessage(Body):
     """A delayed message. Times in epoch ms; `level` 0: an arbitrary delivery time.
 
-    `is_delay`: the sender gave a delay, not a time of the calendar. `properties` and `body` (base64) are set only if the
+    `is_delay`: the sender gave a delay, not a calendar time. `properties` and `body` (base64) are set only if the
     request asks for them.
     """
 
@@ -39,7 +39,7 @@ class DelayedMessages(Body):
 class DelayedCounts(Body):
     """Answer of COUNT_DELAYED: number of messages due in each hour; the key is the start of the hour in epoch ms, as text.
 
-    `cancelled` of them are cancelled, in slots that have not been read yet; known only for counts of all topics.
+    `cancelled` of them are cancelled but still in timer wheel slots not read yet; known only for counts of all messages.
     """
 
     hours: dict[str, int] = msgspec.field(default_factory=dict)

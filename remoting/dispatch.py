@@ -164,7 +164,7 @@ class Dispatcher:
         for code, route in self._table.items():
             start = b'{"code":%d' % code
             self._starts[start] = route
-            if len(start) < _START_SIZE:  # up to three digits: no search for the comma
+            if len(start) < _START_SIZE:  # codes of up to three digits are found without a search for the comma
                 self._starts[(start + b',"')[:_START_SIZE]] = route
         # Filled at the first request of each code: decoders are generated code, and most processes see few of the codes.
         self._quick: dict[bytes, _Quick] = {}

@@ -51,7 +51,7 @@ def unread_in_kernel(descriptor: int) -> int:
 
 
 class FairShare:
-    """Costly connections of a server or client, and the rest of their share of this loop turn."""
+    """Costly connections of a server or client, and what remains of their share of this loop turn."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -61,10 +61,10 @@ class FairShare:
         self._left_s = TURN_S
         self._is_turn_armed = False
         self._charged_until_s = thread_time()
-        """The thread's CPU time that has been charged, or was used for something else, so far."""
+        """CPU time of the thread up to which it has been charged or was spent on something else."""
 
     def serve(self, channel: "Channel") -> bool:
-        """Serve a costly connection as long as the share lasts; return False when the rest must wait for turns to come."""
+        """Serve a costly connection as long as the share lasts; return False when the rest must wait for later turns."""
         if not self._waiting and self._left_s > 0 and not self._serve_some(channel, self._left_s):
             return True
         self._wait(channel)
@@ -92,7 +92,7 @@ class FairShare:
         return self._left_s > -TURN_S and not self._waiting
 
     def charge(self, seconds: float) -> float:
-        """Take the time for which a connection was served from the share of this turn; return its CPU time."""
+        """Subtract the time spent on a connection from the share of this turn; return it as CPU time."""
         if seconds > SHORT_S:
             cpu_s = thread_time()
             seconds, self._charged_until_s = min(seconds, cpu_s - self._charged_until_s), cpu_s

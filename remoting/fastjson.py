@@ -14,7 +14,7 @@ import msgspec
 LOOSE_SIZE_MAX: Final = 256 * 1024
 """Maximum size in bytes of a text that is not strict JSON. Real ones have some 100 bytes per queue or broker."""
 ANSWER_SIZE_MAX: Final = 64 * 1024 * 1024
-"""The same for an answer to a tool, which has nothing else to do."""
+"""The same limit for an answer to a tool, which does nothing else meanwhile."""
 TOO_DEEP: Final = "objects or lists are nested too deep"
 
 # A string; an unterminated string up to the end of the text; a numeric key; an object key without nested objects. Each match
@@ -26,7 +26,7 @@ _ODD: Final = re.compile(
 
 
 def loads(text: bytes | str, loose_size_max: int = LOOSE_SIZE_MAX) -> Any:
-    """Parse JSON that may have unquoted numeric keys and object keys, if it has at most that size. Raises ValueError."""
+    """Parse JSON; with unquoted numeric keys or object keys, of at most `loose_size_max` bytes. Raises ValueError."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:

@@ -1,7 +1,7 @@
 """Peers that speak another protocol: HTTP clients, and TLS clients at a port without a certificate.
 
-Their first bytes would be the length of a frame of hundreds of megabytes. They are told in their own protocol what listens
-here, and the log names them.
+Their first bytes, read as the length of a frame, would mean hundreds of megabytes. They get an answer in their own protocol,
+and the log names that protocol.
 """
 
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ class Foreign(NamedTuple):
 
     reason: str
     answer: bytes = b""
-    """What its client understands."""
+    """Answer that its clients understand."""
 
 
 _HTTP_CLIENT: Final = Foreign("it speaks HTTP, but this port serves RocketMQ clients (HTTP: see metricsPort)", _HTTP_ANSWER)
@@ -33,7 +33,7 @@ _TLS_CLIENT: Final = Foreign("it begins TLS, but this server has no certificate 
 
 
 def foreign_protocol(data: bytes, start: int) -> Foreign | None:
-    """Return the protocol that the bytes from `start` on begin, which do not begin a frame; None: an unknown one."""
+    """Return the protocol of the bytes from `start` on, which do not begin a frame; None if it is unknown."""
     first = data[start : start + 4]
     if first in _METHODS:
         return _HTTP_CLIENT

@@ -17,7 +17,7 @@ from pocketmq.remoting.layout import FRAME_SIZE_MAX
 Frame = tuple[int, bytes, bytes]
 """(serialise type, header, body)"""
 
-_HEAD = struct.Struct(">II")  # length; serialise type (top byte) and header length: held to layout.FRAME_HEAD by a test
+_HEAD = struct.Struct(">II")  # length; serialise type (top byte) and header length: a test compares it with FrameHead
 _SMALL_READ: Final = 4096
 """Smaller reads are collected in one buffer: a bytes object for each would take many times its size."""
 
@@ -34,7 +34,7 @@ class FrameBuffer:
     """Splits a byte stream into frames. `held` is the number of bytes kept of an unfinished frame.
 
     `_chunks` contains them; `_needed` is the size at which they are joined and parsed again (0 if nothing is held), so that
-    a large frame received in many reads is joined once. `_unsplit` from `_start` on is what `split` continues with.
+    a large frame received in many reads is joined once. `split` continues with `_unsplit` from `_start` on.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class FrameBuffer:
             frames.append((mark >> 24, data[start + 8 : header_end], data[header_end:frame_end]))
             start = frame_end
             if len(frames) == frames_max and start < end:
-                # What is split is given up only when it is as long as the rest: each byte is copied once, on average.
+                # Bytes already split are discarded only when they exceed the rest, so that a byte is copied once on average.
                 self._unsplit, self._start = (data[start:], 0) if start > end - start else (data, start)
                 return frames
         self._unsplit, self._start = b"", 0
@@ -113,7 +113,7 @@ class FrameBuffer:
         return frames
 
     def clear(self) -> None:
-        """Discard an unfinished frame, and what is not split."""
+        """Discard an unfinished frame, and the bytes that are not split yet."""
         self._chunks.clear()
         self._unsplit, self._start = b"", 0
         self._needed = self.held = 0

@@ -26,7 +26,7 @@ ACCEPTED_AT_ONCE: Final = 64
 FULL_PAUSE_S: Final = 1.0
 """Pause in accepting after the process has run out of descriptors."""
 HANDSHAKE: Final = b"\x16"
-"""First byte of a TLS client."""
+"""First byte that a TLS client sends."""
 HANDSHAKE_MAX_S: Final = 10.0
 _LOST: Final = (errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO)
 """Errors of `accept` when no connection is waiting, or it has gone."""
@@ -243,7 +243,7 @@ class TlsListener(Listener):
         if context is None:
             await super()._make_channel(made, accepted, None)
             return
-        # The loop closes the socket before it reports a failed handshake.
+        # A duplicate for the alert, because the loop closes the socket before it reports a failed handshake.
         with accepted.dup() as kept:
             try:
                 await self._loop.connect_accepted_socket(

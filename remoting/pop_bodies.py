@@ -8,8 +8,8 @@ from pocketmq.remoting.bodies import Body, MessageQueue
 class BatchAck(Body):
     """Acknowledgements of messages popped together from one queue. Bit n of `b` is the message at queue offset `so` + n.
 
-    The names are those on the wire: `c` group, `t` topic, `r` which retry topic, `so` start offset, `q` queue, `rq` revive
-    queue, `pt` pop time, `it` invisible time.
+    The names are those on the wire: `c` group, `t` topic, `r` kind of topic (0 `t` itself, 1 or 2 its retry topic), `so`
+    start offset, `q` queue, `rq` revive queue, `pt` pop time, `it` invisible time.
     """
 
     c: str

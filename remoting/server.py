@@ -36,9 +36,9 @@ DEFERRED_MAX: Final = 4096
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
 MANY_REQUESTS: Final = 8
-"""The time for more requests than these in one read is charged to the share of costly connections (`fair_share`)."""
+"""Number of requests in one read above which their time is charged to the share of costly connections (`fair_share`)."""
 SERVED_AT_ONCE: Final = 16
-"""Requests of one connection that are served before its answers are measured: with more in one read it is costly."""
+"""Number of requests served in one step, after which unsent answers are measured; a read with more is served as costly."""
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
@@ -51,7 +51,7 @@ OPAQUE_FIRST: Final = 1 << 30
 _UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _LEFT, _WORKING = 1, 2, 4, 8, 16, 32
 """Reasons why reading is paused: answers are unread, requests are unanswered, the peer asked for too much, its requests are
 expensive (`rest`), requests that were read are not served yet, or the last request is served in slices."""
-_UNSERVED: Final = _RESTING | _WORKING  # requests that were read already are not served either
+_UNSERVED: Final = _RESTING | _WORKING  # reasons for which requests already read are not served either
 
 
 class ChannelClosed(ConnectionError):
@@ -81,7 +81,7 @@ class Channel(Connection):
         self._unread_because = 0
         self._frames_left: list[Frame] = []
         self.is_costly = False
-        """Set by `fair_share`."""
+        """Whether it is served from the share of costly connections (`fair_share`)."""
         self._waits_for_share = False
         # Number of buffers of `_out` whose sizes are included in `_measured_bytes`.
         self._measured = self._measured_bytes = 0
@@ -89,7 +89,7 @@ class Channel(Connection):
         self.is_closing = False
         """Whether this side has closed the connection."""
         self.is_closed_by_peer = False
-        """Whether the connection has ended, and its peer ended it."""
+        """Whether the peer has ended the connection."""
         self.closing_s = float("inf")
         self._on_close: list[Callable[[Channel], None]] = []
         self._transport: Any = None
@@ -149,7 +149,7 @@ class Channel(Connection):
         if was_empty and out:
             channels.unwritten.append(self)
             if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                # End the turn here, so that the peer reads while others are served. Otherwise all are served, then all read.
+                # End the turn here, so that this peer reads its answer while the requests of others are served.
                 channels.turn.run()
                 self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
         if self._frames_left:
@@ -194,13 +194,13 @@ class Channel(Connection):
         return self.is_open and not self._is_paused and not self._unread_because & _UNSERVED
 
     def has_waited(self) -> None:
-        """The connection waits for its share no longer: what is left, if anything, waits for the peer to read."""
+        """End the wait for the share. Requests still left wait for another reason, such as unread answers."""
         self._waits_for_share = False
         if not self._frames_left:
             self._go_on_reading(_LEFT)
 
     def _serve_left(self) -> None:
-        """Serve the requests that were read, as far as the share of costly connections goes."""
+        """Serve the requests that were read, within the share of costly connections."""
         if not self._frames_left or self._waits_for_share:
             return
         self._waits_for_share = not self._channels.share.serve(self)
@@ -219,7 +219,7 @@ class Channel(Connection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        # An end of the stream, or a reset; the connection of a peer that cannot be reached ends by a time-out.
+        # End of stream, or a reset. For an unreachable peer `exc` is a TimeoutError, which is no ConnectionError.
         self.is_closed_by_peer = not self.is_closing and (exc is None or isinstance(exc, ConnectionError))
         self._channels.forget(self)
         self._out.clear()
@@ -294,7 +294,7 @@ class Channel(Connection):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that were written and that the peer has not taken yet, those in the kernel included."""
+        """Bytes written that the peer has not received yet, including those in the kernel's send buffer."""
         if not self.is_open or self._transport.is_closing():
             return 0
         in_kernel = unread_in_kernel(self._transport.get_extra_info("socket").fileno())
@@ -302,7 +302,7 @@ class Channel(Connection):
         return self._unread_max
 
     def has_unread(self, size: int) -> bool:
-        """Return whether more than `size` bytes are unread. Asks the kernel only if as many were written since."""
+        """Return whether more than `size` bytes are unread. Asks the kernel only if so many can be unread."""
         return self._unread_max > size and self.unread_bytes > size
 
     @property
@@ -316,7 +316,7 @@ class Channel(Connection):
         return self._unread_because & _SUSPENDED != 0
 
     def suspend_reading(self, seconds: float) -> None:
-        """Pause reading from a peer that asks for more than it may have."""
+        """Pause reading from a peer whose requests exceed a limit."""
         if not self._unread_because & _SUSPENDED:
             self._stop_reading(_SUSPENDED)
             self._channels.timers.after(seconds, lambda: self._go_on_reading(_SUSPENDED))

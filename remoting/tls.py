@@ -99,10 +99,10 @@ class _AlertingObject(ssl.SSLObject):
 
 
 class AlertingContext(ssl.SSLContext):
-    """SSL context whose failed handshakes raise errors that carry the TLS alert for `send_alert`.
+    """SSL context whose failed handshakes raise errors that contain the TLS alert for `send_alert`.
 
-    The alert tells the peer why the handshake failed. asyncio and uvloop close the connection and lose it: it is still in a
-    buffer then.
+    The alert tells the peer why the handshake failed. asyncio and uvloop close the connection while the
+    alert is still in a buffer, and lose it.
     """
 
     sslobject_class = _AlertingObject
@@ -248,7 +248,7 @@ def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose:
 
 
 def _load_test_certificate(context: ssl.SSLContext) -> None:
-    import tempfile  # imported here, because few servers make a certificate and it stays in memory
+    import tempfile  # imported here, because few servers make a certificate and the module stays in memory
 
     with tempfile.TemporaryDirectory() as folder:
         key, cert = f"{folder}/key.pem", f"{folder}/cert.pem"

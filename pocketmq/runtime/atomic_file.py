@@ -44,7 +44,7 @@ def load(path: Path, decode: Callable[[bytes], T]) -> T | None:
             continue
         if candidate != path:
             log.warning("%s; its backup is used", failure or f"{path} is missing")
-            # Out of the way, so that the next `replace` does not overwrite the good backup with the damaged file.
+            # Moved out of the way, so that the next `replace` does not overwrite the good backup with the damaged file.
             with contextlib.suppress(OSError):
                 path.replace(path.with_name(path.name + ".damaged"))
         return decoded

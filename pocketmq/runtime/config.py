@@ -39,7 +39,7 @@ class BindReport:
     """Keys of the file that were not bound, in the order of the file."""
 
     unknown: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Keys that nobody knows -> the known key that is most like it, or an empty text."""
+    """Unknown keys -> the most similar known key, or an empty text."""
     ignored: dict[str, str] = dataclasses.field(default_factory=dict)
     """Apache's keys without effect in PocketMQ -> reason."""
 
@@ -48,18 +48,18 @@ class BindReport:
         return self.unknown_lines(": ignored") + [f"key {key}: ignored: {why}" for key, why in self.ignored.items()]
 
     def unknown_lines(self, what: str = "") -> list[str]:
-        """Return a sentence for each unknown key, with `what` is done about it."""
+        """Return a sentence for each unknown key; `what` is appended to the key, such as `: ignored`."""
         return [unknown_key(key, near, what) for key, near in self.unknown.items()]
 
 
 def unknown_key(key: str, near: str, what: str = "") -> str:
-    """Return the sentence for a key that nobody knows; `near` is the one that may have been meant, or empty."""
+    """Return the sentence for an unknown key; `near` is the key that was probably meant, or empty."""
     return f"unknown key {key[:VALUE_SIZE_MAX]}{what}" + (f"; did you mean {near}?" if near else "")
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """Return the known key that is most like `key`, in any case of letters; an empty text if none is like it."""
-    import difflib  # imported here, because a server whose keys are right does not need it
+    """Return the known key most similar to `key`, ignoring case; an empty text if none is similar."""
+    import difflib  # imported here, because it is needed only for unknown keys
 
     by_lower = {one.lower(): one for one in known}
     near = difflib.get_close_matches(key[:VALUE_SIZE_MAX].lower(), by_lower, 1)
@@ -298,7 +298,7 @@ def update(
     allowed: frozenset[str] | set[str],
     check: Callable[..., None] | None = None,
 ) -> dict[str, Any]:
-    """Change keys of live configs, all or none, as `plan_update` checks it. Returns key -> new value."""
+    """Change keys of live configs, all or none, after the checks of `plan_update`. Returns key -> new value."""
     return plan_update(configs, changes, allowed, check).apply()
 
 

@@ -1,6 +1,7 @@
 """Config files: a `.properties` file of a server, read strictly, and changed while the server runs.
 
-Java takes almost any text for properties. A file of another kind would give a server without its settings, so it is refused.
+Java accepts almost any text as properties. A file in another format would start a server without its settings, so it is
+refused.
 """
 
 import errno
@@ -42,9 +43,9 @@ def parse(text: str) -> dict[str, str]:
 def change(path: Path, changes: Mapping[str, str]) -> None:
     """Set keys in the file at `path`, durably and all at once; its comments and order are kept. A missing file is created.
 
-    Raises OSError if it cannot be written, and ValueError if it is no properties file. Then it is as before.
+    Raises OSError if it cannot be written, and ValueError if it is no properties file. Then the file is unchanged.
     """
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a symbolic link is kept; its target is changed
     text = ""
     with _changing:
         if path.exists():

@@ -1,7 +1,7 @@
 """Changes of a server's config by requests: checked, written to its config file, and only then applied.
 
 Changes are made one after the other, each all or none. The file is written in the writer's thread; the answer to a request
-is sent once its change is synced and applied, so that it is never forgotten at the next start.
+is sent once its change is synced and applied, so that a confirmed change still applies after a restart.
 """
 
 import logging
@@ -27,20 +27,20 @@ WAITING_MAX: Final = 64
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 Done = Callable[[Exception | None], None]
-"""Called once the change is durable and applied, or with the error for which nothing was changed."""
+"""Called once the change is durable and applied, or with the error because of which nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What may be changed while a server runs."""
+    """Rules for changes while a server runs."""
 
     allowed: frozenset[str]
     ignored: Mapping[str, str]
     """Keys without effect -> reason."""
     check: Callable[..., None]
-    """The check made at start; raises the refusal of the configs that it is given."""
+    """The check made at start; raises an exception that refuses the given configs."""
     prepare: Callable[..., Any] | None = None
-    """Called in the writer's thread with the changed configs, for what may take long; its result is passed to `applied`."""
+    """Called in the writer's thread with the changed configs, for slow preparations; its result is passed to `applied`."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Keys that stand for another one while the server runs."""
 
@@ -71,7 +71,7 @@ class ConfigUpdates:
     """The changes of one server's configs."""
 
     def __init__(self, configs: Sequence[Any], rules: Rules, file: Path | None, writer: TableWriter | None) -> None:
-        """`file` None: changes last until the server stops. `writer` None: it is not needed, without file and `prepare`."""
+        """`file` None: changes last until the server stops. `writer` is needed for a file or `prepare` only."""
         self.file = file
         self.applied: Callable[[dict[str, Any], Any], None] = lambda values, prepared: None
         """Called after each change with key -> new value, and what `prepare` returned."""

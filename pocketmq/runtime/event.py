@@ -1,4 +1,4 @@
-"""Events that parts announce to each other."""
+"""Events by which components notify each other."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec

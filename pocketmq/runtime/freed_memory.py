@@ -4,13 +4,13 @@ The C library keeps free pages that lie between blocks still in use, so that a p
 regularly compares the size of the process with the smallest size seen. While it is larger, a background thread calls
 `malloc_trim`, which gives whole free pages back; each unsuccessful call doubles the time to the next.
 
-Before that, a full collection of garbage frees cycles and empties the lists of free tuples and dicts. These lie scattered
+Before that, a full collection of garbage frees cycles and empties the lists of free tuples and dicts. These are scattered
 over the arenas (1 MiB) of the interpreter's own allocator, and an arena with one of them is not given back. In a server that
-has become idle no such collection happens by itself. It stops the event loop, so it is left out where there is much to look
-through.
+has become idle no such collection happens by itself. It stops the event loop, so it is skipped if there are many objects to
+scan.
 
-Large blocks get pages of their own, which go back when they are freed. By default the C library does so only until the first
-of them is freed; later ones lie among the small blocks.
+Large blocks get pages of their own, which are returned when the block is freed. By default the C library does
+so only until the first of them is freed; later ones are placed among the small blocks.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class FreedMemory:
 
     def _first_look(self) -> None:
         _call("mallopt", _M_MMAP_THRESHOLD, LARGE_BYTES)
-        give_back()  # of what the start needed
+        give_back()  # memory that only the start needed
         self._look()
 
     def _look(self) -> None:
@@ -108,7 +108,7 @@ class FreedMemory:
             self._thread.start()
 
     def _is_quickly_collected(self, grown_bytes: int) -> bool:
-        """Return whether there is little for the garbage collector to look through."""
+        """Return whether the garbage collector has few objects to scan."""
         if self._first_blocks:  # 0 with the C library's allocator
             return sys.getallocatedblocks() - self._first_blocks <= COLLECTED_BLOCKS_MAX
         return grown_bytes <= COLLECTED_BYTES_MAX

@@ -2,8 +2,8 @@
 
 Exit codes: 0 stopped by a signal; 1 could not start or did not stop in time; 2 invalid command line or config.
 A second SIGTERM or SIGINT during the stop ends the process at once. SIGHUP, which is sent when a terminal closes, often
-twice, only stops the service, and is ignored if the process was started so (`nohup`). Certificates and access rules are read
-again without a signal.
+twice, only stops the service; it stays ignored if the process was started with it ignored (`nohup`). Certificates and
+access rules are read again without a signal.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class StopRequest:
         return bool(select.select([self._reader], [], [], timeout_s)[0])
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(BlockingIOError):  # a full pipe has told it often enough
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of earlier requests
             os.write(self._writer, b"x")
 
 

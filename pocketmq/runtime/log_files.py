@@ -1,4 +1,4 @@
-"""Log files that are rotated, and lines in JSON. Imported only if they are asked for, as it takes a while."""
+"""Log files that are rotated, and lines in JSON. Imported only if they are configured, because the import is slow."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ class JsonFormatter(LineFormatter):
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
         text = json.dumps(document, ensure_ascii=False)
-        return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # those that JSON allows, such as U+2028
+        return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # those allowed in JSON strings, such as U+2028
 
 
 class LogFile(logging.handlers.RotatingFileHandler):

@@ -15,7 +15,7 @@ def clipped(text: object, size_max: int = QUOTE_SIZE_MAX) -> str:
 
 
 def remark_of(text: str) -> str:
-    """Return a remark within REMARK_SIZE_MAX. A longer one keeps both ends, which are our own words."""
+    """Return a remark within REMARK_SIZE_MAX. A longer one is cut in the middle: the ends are not from the peer."""
     if len(text) <= REMARK_SIZE_MAX:
         return text
     left_out = len(text) - 2 * QUOTE_SIZE_MAX

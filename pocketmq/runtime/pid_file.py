@@ -1,7 +1,7 @@
 """Pid files of this user's running servers, by which `mqshutdown` finds them.
 
-A server holds a record lock on its file as long as it lives, and the kernel tells which process holds a lock. So a file that
-was left by a killed process is never taken for a running server, also when its pid has been given to another process.
+A server holds a record lock on its file as long as it runs, and the kernel reports which process holds a lock. So a file
+left by a killed process is never taken for a running server, even if its pid has been reused by another process.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _FLOCK: Final = "hhlli"
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A living server process. `place` is the folder or file that it keeps its data in."""
+    """A running server process. `place` is the folder or file that contains its data."""
 
     pid: int
     place: str
@@ -36,7 +36,7 @@ class RunningServer:
         except ProcessLookupError:
             return False
         try:
-            # The descriptor stays with its process, so after a second look the signal cannot hit another one.
+            # The descriptor refers to this process for good: after this check the signal cannot reach another one.
             if _holder(self.pid_file) != self.pid:
                 return False
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
@@ -48,13 +48,13 @@ class RunningServer:
 
 
 def folder() -> Path:
-    """The folder of pid files: `$POCKETMQ_RUN`, else `~/.local/state/pocketmq`."""
+    """Return the folder of pid files: `$POCKETMQ_RUN`, else `~/.local/state/pocketmq`."""
     return Path(os.environ.get("POCKETMQ_RUN") or Path.home() / ".local" / "state" / "pocketmq")
 
 
 @contextlib.contextmanager
 def registered(program: str, place: str) -> Iterator[None]:
-    """Keep this process's pid file while the block runs. Where that is not possible a warning is logged."""
+    """Keep this process's pid file while the block runs. If it cannot be written, a warning is logged."""
     path = folder() / f"{_prefix(program)}{os.getpid()}"
     descriptor = None
     try:
@@ -100,7 +100,7 @@ def _prefix(program: str) -> str:
 
 
 def _locked(path: Path) -> int:
-    """Return a descriptor of the file, made if need be, with its lock held. Raises OSError."""
+    """Return a descriptor of the file, created if necessary, with its lock held. Raises OSError."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -116,7 +116,7 @@ def _locked(path: Path) -> int:
 
 
 def _holder(path: Path) -> int | None:
-    """Return the pid of the process that holds the file's lock, as the kernel tells it; None without one. Raises OSError."""
+    """Return the pid of the process that holds the lock, according to the kernel; None without one. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)

@@ -25,7 +25,7 @@ class _Spell:
     unlogged: int = 0
     count: int = 1
     is_over: bool = False
-    # When the last "over" line was written; no refusal before it is still unreported.
+    # When the last "over" line was written; it reported all refusals before it.
     over_logged_s: float | None = None
 
 

@@ -24,7 +24,7 @@ class Table(Protocol):
         """Copy the current state; return the function that writes the copy, to be called in another thread."""
 
     def written(self, error: Exception | None) -> None:
-        """Called when the last snapshot is on disk; with an error it is not, and its changes must be undone."""
+        """Called when the last snapshot is on disk, or with the error that prevented it: its changes must then be undone."""
 
 
 class _Writes:

@@ -17,7 +17,7 @@ from pocketmq.runtime.clock import Clock, VirtualClock
 log = logging.getLogger("runtime")
 
 SLEEP_MAX_S: Final = 60.0
-"""Maximum time between two looks of `at_ms` at the message clock, so that a clock set forward is noticed."""
+"""Maximum time between two readings of the message clock by `at_ms`, so that a clock set forward is noticed."""
 
 
 class Timer:

@@ -2,7 +2,7 @@
 
 The first request of a turn arms the `Turn`, which then runs after all ready connections have been read and before the loop
 waits again. So one dispatch, one flush request, one wake-up per queue and one write per connection serve all requests of the
-turn, and no reply leaves before the work that it promises.
+turn, and no reply is sent before the work that it confirms.
 """
 
 import asyncio

@@ -55,7 +55,7 @@ class ConsumerStatusRequestHeader(CommandHeader):
 
 
 class CloneGroupOffsetRequestHeader(CommandHeader):
-    """CLONE_GROUP_OFFSET. topic absent or empty: all topics of the source. offline: whatever the source subscribes."""
+    """CLONE_GROUP_OFFSET. topic absent or empty: all topics of the source. offline: also topics not subscribed."""
 
     src_group: str
     dest_group: str

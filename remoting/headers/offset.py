@@ -52,7 +52,7 @@ class TimestampResponseHeader(CommandHeader):
 class ResetOffsetRequestHeader(CommandHeader):
     """INVOKE_BROKER_TO_RESET_OFFSET and, towards clients, RESET_CONSUMER_CLIENT_OFFSET. timestamp -1: the end.
 
-    5.x tools may name one queue and, but for -1, its new consumer offset.
+    5.x tools may name one queue and its new consumer offset; an offset of -1 is ignored.
     """
 
     topic: str

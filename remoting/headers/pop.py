@@ -1,4 +1,4 @@
-"""Pop consumption. Binary headers cannot carry these codes, because they have only 16 bits for the code."""
+"""Pop consumption. Binary headers cannot hold these codes, because they have only 16 bits for the code."""
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
 
@@ -21,7 +21,7 @@ class PopMessageRequestHeader(CommandHeader):
 
 
 class PopMessageResponseHeader(CommandHeader):
-    """The three lists are those of `broker.pop_handle`."""
+    """POP_MESSAGE. The lists are those of `broker.pop.pop_record`."""
 
     pop_time: I64
     invisible_time: I64

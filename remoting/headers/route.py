@@ -50,7 +50,7 @@ class BrokerMemberGroupRequestHeader(CommandHeader):
 
 
 class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
-    """NOTIFY_MIN_BROKER_ID_CHANGE. `offline_broker_addr`: the broker that is gone; None if one has come."""
+    """NOTIFY_MIN_BROKER_ID_CHANGE. `offline_broker_addr`: the broker that went offline; None if one came online."""
 
     min_broker_id: I64 | None = None
     broker_name: str | None = None
@@ -60,7 +60,7 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
 
 
 class ExchangeHAInfoRequestHeader(CommandHeader):
-    """EXCHANGE_BROKER_HA_INFO: a master's addresses, sent to a slave; without `master_ha_address` they are asked for."""
+    """EXCHANGE_BROKER_HA_INFO: a master's addresses, sent to a slave; without `master_ha_address`, a query for them."""
 
     master_ha_address: str | None = None
     master_flush_offset: I64 | None = None

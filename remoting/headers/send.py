@@ -65,7 +65,7 @@ class ReplyMessageRequestHeader(CommandHeader):
 
 
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
-    """physical_offset is called `offset` on the wire."""
+    """CONSUMER_SEND_MSG_BACK; physical_offset is called `offset` on the wire."""
 
     physical_offset: I64 = field(name="offset")
     group: str

@@ -10,10 +10,10 @@
     def main(argv: Sequence[str] | None = None) -> NoReturn:
         run(tool, "pocketmq", argv)
 
-A command ends by an exception with one line per problem on standard error, `pocketmq: error: ...`, without a traceback:
+A command fails by raising an exception, shown as one line per problem on standard error, `pocketmq: error: ...`:
 `click.UsageError` and `click.BadParameter` for a wrong command line (exit code 2), `CommandError` for all else (1).
 `option_types` has types of options whose errors are in the same style. `-h`, `--help` and `--version` are added to
-each command. POCKETMQ_TRACEBACK=1 shows where an error that nobody expected comes from.
+each command. POCKETMQ_TRACEBACK=1 shows the traceback of an unexpected error.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class Command(click.Command):
 
 @contextlib.contextmanager
 def _errors_of(ctx: click.Context) -> Iterator[None]:
-    """Tell each usage error which command it is about."""
+    """Set the command of usage errors that have none."""
     try:
         yield
     except click.UsageError as error:
@@ -94,7 +94,7 @@ def _errors_of(ctx: click.Context) -> Iterator[None]:
 
 
 class Lazy(NamedTuple):
-    """A sub-command: where it is, as `module:name`, and the line about it in its group's help."""
+    """A sub-command: its place, as `module:name`, and its line in the help of its group."""
 
     place: str
     about: str
@@ -182,7 +182,7 @@ def call(command: click.Command, program: str, argv: Sequence[str] | None = None
 
 
 def _complete(command: click.Command, program: str) -> None:
-    """Answer a shell that asks for completion, and end the process."""
+    """If a shell asks for completion, answer it and end the process."""
     variable = f"_{program.upper().replace(' ', '_')}_COMPLETE"
     if instruction := os.environ.get(variable):
         from click.shell_completion import shell_complete
@@ -191,7 +191,7 @@ def _complete(command: click.Command, program: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Show an error after which the running command goes on, in the style of all errors."""
+    """Show an error after which the running command continues, in the style of all errors."""
     _show(click.get_current_context().find_root().info_name or "", "error", text)
 
 
@@ -228,7 +228,7 @@ def _show(program: str, kind: str, text: str) -> None:
 
 
 def usage_text(error: click.UsageError) -> str:
-    """Return what is wrong with a command line, in our words."""
+    """Return the text of a usage error, in the style of our errors instead of click's."""
     context = error.ctx
     if isinstance(error, click.NoSuchOption):
         return f"unknown option {error.option_name}{_where(error.option_name, context)}"
@@ -255,7 +255,7 @@ def _where(option: str, context: click.Context | None) -> str:
 
 
 def _name(error: click.BadParameter) -> str:
-    """The option as it is written on the command line, the variable that a value came from, or the argument's name."""
+    """Return the option as written on the command line, the environment variable used instead, or the argument's name."""
     param, context = error.param, error.ctx
     if param is None:
         return str(error.param_hint or "argument")
@@ -271,7 +271,7 @@ def _is_from_environment(context: click.Context, param: click.Parameter) -> bool
 
 
 def shown(value: object) -> str:
-    """A value in an error: as it is, or in quotes if it is empty or contains blanks."""
+    """Return a value for an error text: unchanged, or in quotes if it is empty or contains blanks."""
     text = str(value)
     return text if text and text.isprintable() and " " not in text else repr(text)
 

@@ -1,4 +1,4 @@
-"""Types of command line options whose errors name option, value and what is expected.
+"""Types of command line options whose errors name option, value and the expected form.
 
 @click.option("--count", type=WholeNumber(1), default=1)          pocketmq: error: --count 0: expected a whole number ...
 @click.option("-n", "--namesrv", type=ADDRESSES, envvar="NAMESRV_ADDR", default=NAMESRV_DEFAULT)
@@ -42,7 +42,7 @@ class WholeNumber(click.ParamType[int]):
 
 
 class Number(click.ParamType[float]):
-    """A number above `low` (or `low` itself)."""
+    """A number not below `low`."""
 
     name = "N"
 
@@ -60,7 +60,7 @@ class Number(click.ParamType[float]):
 
 
 class OneOf(click.Choice[str]):
-    """One of some words."""
+    """One of several words."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value not in self.choices:
@@ -95,7 +95,7 @@ class Address(click.ParamType[str]):
 
 
 class Checked(click.ParamType[Any]):
-    """A value that a function parses or checks. What it raises as ValueError is shown, or `expected`: the valid forms."""
+    """A value parsed or checked by a function. Errors show the text of its ValueError or, if given, the `expected` form."""
 
     def __init__(self, name: str, parse: Callable[[str], Any], expected: str | None = None) -> None:
         self.name = name
@@ -116,7 +116,7 @@ ADDRESS: Final = Address()
 
 
 def is_address(text: str) -> bool:
-    """Whether the text is HOST:PORT with a port from 1 to 65535; an IPv6 address is in brackets."""
+    """Return whether the text is HOST:PORT with a port from 1 to 65535; an IPv6 address is in brackets."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         return False

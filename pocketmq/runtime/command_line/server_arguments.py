@@ -49,7 +49,7 @@ class Arguments:
 def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
     """Parse `argv` (default: the process's). Ends the process after an error, and after help and version.
 
-    `server_command` declares all options. It is not used for a usual start, because what it imports would stay in memory.
+    `server_command` declares all options. It is not used for a usual start, because its imports would stay in memory.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     usual = None if f"_{program.upper()}_COMPLETE" in os.environ else _usual(words)
@@ -84,8 +84,8 @@ def configure(
 ) -> list[Any]:
     """Return instances of the classes `declared`, set from the config file; command line options override the file.
 
-    `kept_file`: read in place of a config file, if there is one: settings that a server without `-c` was given while it
-    ran. Writes ignored keys to standard error. Exits with code 0 after `-p` and `-m`, and with 2, naming the file or key,
+    `kept_file`: file of settings changed while a server without `-c` ran; if it exists, it is read in place of a config
+    file. Writes ignored keys to standard error. Exits with code 0 after `-p` and `-m`, and with 2, naming the file or key,
     when the file cannot be read or a value is invalid; with `--strict` also when a key is unknown.
     """
     path, option = arguments.config_file, "-c "
@@ -134,10 +134,10 @@ def set_up_logs(program: str, config: LogConfig, file_name: str) -> None:
 
 @contextlib.contextmanager
 def many_imports() -> Iterator[None]:
-    """Import the modules of a server with little time and memory.
+    """Save time and memory while the modules of a server are imported.
 
-    Garbage collection is paused, and what the modules created is exempt from it: it is never garbage. Meanwhile `_LEFT_OUT`
-    are empty modules.
+    Garbage collection is paused, and later skips the objects that the modules created, because they are permanent. The
+    modules `_LEFT_OUT` are replaced by empty ones meanwhile.
     """
     was_enabled = gc.isenabled()
     gc.disable()

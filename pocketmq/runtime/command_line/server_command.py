@@ -1,4 +1,4 @@
-"""The options of `mqnamesrv` and `mqbroker`, declared with `click`. `server_arguments` uses it for all but a usual start."""
+"""The options of `mqnamesrv` and `mqbroker`, declared with `click`. Not imported for a usual start (`server_arguments`)."""
 
 from collections.abc import Sequence
 from pathlib import Path
