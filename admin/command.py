@@ -81,7 +81,7 @@ def one_of(given: dict[str, object]) -> None:
 
 
 def command(name: str, *options: click.Option, check: Callable[..., None] | None = None) -> Callable[[Work], click.Command]:
-    """Make a sub-command of an async function. `check` may refuse the options before anything is sent."""
+    """Return a decorator that makes a function a sub-command. `check` may refuse the options before anything is sent."""
 
     def declare(work: Work) -> click.Command:
         def callback(**given: Any) -> int:

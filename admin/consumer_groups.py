@@ -1,4 +1,4 @@
-"""Requests about consumer groups: their clients, consumer offsets, and what a client says about itself."""
+"""Requests about consumer groups: their clients, consumer offsets, and the running info of a client."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -24,7 +24,7 @@ RUNNING_INFO_TIMEOUT_S: Final = 15.0
 
 
 class ConsumerConnection(Body):
-    """The clients of a group and what they subscribe: answer of GET_CONSUMER_CONNECTION_LIST."""
+    """The clients of a group and their subscriptions: answer of GET_CONSUMER_CONNECTION_LIST."""
 
     connection_set: list[Connection] = field(default_factory=list)
     consume_type: str = ""
@@ -47,7 +47,7 @@ class QueueProgress(Body):
 
 
 class Progress:
-    """The offsets of a group by queue, and its rate; of several brokers, added up."""
+    """The offsets of a group by queue, and its rate, both from all its brokers."""
 
     def __init__(self) -> None:
         self.tps = 0.0
@@ -136,7 +136,7 @@ async def progress_at(admin: AdminClient, address: str, group: str, topic: str |
 async def running_info(
     admin: AdminClient, group: str, client_id: str, jstack: bool, broker: str | None = None
 ) -> dict[str, Any]:
-    """Return what a client says about itself. A broker that knows it relays the question."""
+    """Return the running info of a client, requested through a broker to which it is connected."""
     header = ConsumerRunningInfoRequestHeader(group, client_id, jstack)
     candidates = [broker] if broker else addresses(await group_route(admin, group))
     failure: RemotingError | None = None

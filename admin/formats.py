@@ -10,7 +10,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import MessageQueue, TopicConfig
 
 _V4_0_0_SNAPSHOT: Final = 212
-"""Its ordinal; from there on each version has two: snapshot and release."""
+"""Ordinal of this version; from it on each version has two ordinals: snapshot and release."""
 
 
 def time_millis(timestamp_ms: int) -> str:
@@ -24,7 +24,7 @@ def time_seconds(timestamp_ms: int) -> str:
 
 
 def version_name(version: int) -> str:
-    """Return the name of a client's version: V4_9_4 for 401. Versions before 4.0 are not told apart."""
+    """Return the name of a client's version: V4_9_4 for 401. Versions before 4.0 are not distinguished."""
     if version < _V4_0_0_SNAPSHOT:
         return "V3"
     number, is_release = divmod(version - _V4_0_0_SNAPSHOT, 2)

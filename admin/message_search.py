@@ -30,7 +30,7 @@ class OffsetId(NamedTuple):
 
 
 def offset_id(msg_id: str) -> OffsetId:
-    """Decode an offset id. Raises RemotingError. A unique key has the same form, but gives a senseless address."""
+    """Decode an offset id. Raises RemotingError. A unique key has the same form, but decodes to a meaningless address."""
     try:
         packed = bytes.fromhex(msg_id)
     except ValueError:
@@ -55,7 +55,7 @@ async def by_offset_id(admin: AdminClient, msg_id: str) -> StoredMessage:
 
 
 async def _name_of(admin: AdminClient, address: str) -> str:
-    """Return the name of the broker with an address, or an empty one. Only asked for if the command has the clusters."""
+    """Return the name of the broker with an address; empty if the command has not fetched the clusters, or for no broker."""
     info = admin.known_cluster_info
     brokers = {} if info is None else info.broker_addr_table
     return next((name for name, data in brokers.items() if address in data.broker_addrs.values()), "")
@@ -97,7 +97,7 @@ async def _route(admin: AdminClient, topic: str) -> TopicRouteData:
 async def _query(
     admin: AdminClient, header: QueryMessageRequestHeader, is_wanted: Callable[[StoredMessage], bool]
 ) -> list[StoredMessage]:
-    """Ask the brokers of the topic's route. They find by hash codes and may return others, too."""
+    """Query the brokers of the topic's route. They search by hash code, so messages that are not wanted are dropped."""
     found: list[StoredMessage] = []
     for data in (await _route(admin, header.topic)).broker_datas:
         address = data.broker_addrs.get(MASTER_ID) or chosen_address(data)

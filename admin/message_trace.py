@@ -24,7 +24,7 @@ class TraceEvent(NamedTuple):
 
 
 def trace_events(msg_id: str, stored: StoredMessage) -> Iterator[TraceEvent]:
-    """Return the events of a message that a trace message holds. Other events, and unreadable ones, are left out."""
+    """Yield the events of a message in a trace message. Events of other messages, and unreadable ones, are skipped."""
     host = stored.born_host.rpartition(":")[0].strip("[]")
     for event in stored.message.body.decode(errors="replace").split(_EVENT_END):
         fields = event.split(_FIELD_END)

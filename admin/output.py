@@ -1,4 +1,4 @@
-"""What a command prints: Apache's plain layout, `rich` tables on a terminal, or one JSON document with `--json`."""
+"""Output of a command: Apache's plain layout, `rich` tables on a terminal, or one JSON document with `--json`."""
 
 import re
 import sys

@@ -56,7 +56,7 @@ async def address_of(admin: AdminClient, topic: str, broker_name: str) -> str:
 async def limits(
     admin: AdminClient, address: str, queue: MessageQueue, begin_ms: int | None, end_ms: int | None
 ) -> tuple[int, int]:
-    """Return the first offset of a queue and the one after its last message, or those of two times."""
+    """Return the first offset of a queue and the one after its last message; a given time replaces either."""
     header = QueueRequestHeader(queue.topic, queue.queue_id)
     low = await _offset(admin, address, RequestCode.GET_MIN_OFFSET, header)
     high = await _offset(admin, address, RequestCode.GET_MAX_OFFSET, header)
@@ -118,7 +118,7 @@ async def pull(
 
 
 def _matching(messages: list[StoredMessage], expression: str) -> list[StoredMessage]:
-    """Leave out messages whose tag only has the same hash code as one of the expression."""
+    """Drop messages whose tag merely has the same hash code as a tag of the expression."""
     tags = {tag.strip() for tag in expression.split("||")}
     if expression.strip() in ("", "*"):
         return messages

@@ -1,4 +1,4 @@
-"""What a consumer says about itself (GET_CONSUMER_RUNNING_INFO), as text, and what is wrong with a group according to it."""
+"""Running info of consumers (GET_CONSUMER_RUNNING_INFO) as text, and the problems of a group that it shows."""
 
 import time
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def _java(value: Any) -> str:
 
 
 def same_subscriptions(infos: dict[str, Info]) -> bool:
-    """Return whether the clients of a group subscribe the same; True also while they are starting, or only pull."""
+    """Return whether the clients of a group have the same subscriptions; True also while they are starting, or only pull."""
     clients = [infos[client_id] for client_id in sorted(infos)]
     started_ms = int((clients[0].get("properties") or {}).get("PROP_CONSUMER_START_TIMESTAMP") or 0)
     if not is_push(clients[0]) or _now_ms() - started_ms <= STARTED_MS:

@@ -16,7 +16,7 @@ _REGION: Final = "DefaultRegion"
 
 
 def producer(admin: AdminClient, group: str | None = None) -> Producer:
-    """Return a producer, to be entered. Without `group` the group's name is the time, as of Apache's tool."""
+    """Return a producer, to be entered. Without `group` the group's name is the time, as in Apache's tool."""
     return Producer(";".join(admin.namesrv_addresses), group or str(now_ms()), admin.access)
 
 

@@ -12,7 +12,7 @@ from pocketmq.store.format.host import host_text
 from pocketmq.store.format.record import Record, decode_record
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
-"""Folder of the files with bodies, as of Apache's tool."""
+"""Folder of the files with bodies, as in Apache's tool."""
 
 
 class StoredMessage(NamedTuple):

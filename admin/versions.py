@@ -13,7 +13,7 @@ _MINORS: Final = (
     *((3, minor, range(0 if minor <= 2 else 1, 10)) for minor in range(1, 10)),
     *((major, minor, range(10)) for major in (4, 5) for minor in range(10)),
 )
-"""Major and minor number, and the last numbers that exist."""
+"""Major and minor number, and the patch numbers that exist."""
 _NAMES: Final = (
     *(f"V3_0_0_{stage}" for stage in _ALPHA_AND_BETA),
     *(

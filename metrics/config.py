@@ -12,4 +12,4 @@ class MetricsConfig:
     metrics_port: int | None = setting(None, low=0, high=65535)
     """Port of `/metrics` and `/health`; 0: any free one. None: off."""
     metrics_host: str = "127.0.0.1"
-    """Address to bind. Nothing asks who comes, so other machines can read it only if this is set."""
+    """Address to bind. There is no authentication, so other machines can connect only if this is set."""

@@ -1,7 +1,7 @@
 """Families as text: Prometheus's format, or OpenMetrics if the request accepts it.
 
 prometheus_client chooses the format and writes headings and its own metrics. Lines of samples, the same in both formats, are
-written here, because most of each line never changes: its name and labels are kept until other rows come.
+written here, because most of each line never changes: its name and labels are cached until the rows change.
 
 Written in chunks, so that the caller can pause in between: the thread that writes keeps the event loop of the process from
 running, as Python runs one thread at a time. A chunk that has not changed since it was last written is not written again.
@@ -84,7 +84,7 @@ class _One:
 
 
 def _starts(family: Family, rows: Sequence[Row], known: _Chunk | None) -> list[list[str]]:
-    """Return the beginnings of the lines of `rows`, those that are known again."""
+    """Return the beginnings of the lines of `rows`; those of rows with the same labels are taken from `known`."""
     found = []
     for number, (values, value) in enumerate(rows):
         if known is not None and number < len(known.rows):

@@ -1,4 +1,4 @@
-"""What a server tells about itself: metric families, and the interface of their source.
+"""Metric families of a server, and the interface of their source.
 
 Families are plain values, made without the library that writes them, which is loaded at the first scrape.
 """
@@ -35,7 +35,7 @@ class Family(NamedTuple):
 NODE_LABELS: Final = ("cluster", "node_type", "node_id")
 """Labels of every metric of a server, as in RocketMQ 5."""
 Node = tuple[str, str, str]
-"""Their values."""
+"""Values of NODE_LABELS."""
 
 
 class Declared(NamedTuple):

@@ -23,9 +23,9 @@ HEAD_SIZE_MAX: Final = 8192
 HEAD_MAX_S: Final = 5.0
 """Maximum time for the head of a request to arrive."""
 ANSWER_MAX_S: Final = 30.0
-"""Maximum time for an answer to be made."""
+"""Maximum time to generate an answer."""
 SEND_MAX_S: Final = 15.0
-"""Maximum time for a client to take an answer."""
+"""Maximum time for a client to receive an answer."""
 LINGER_S: Final = 1.0
 """Time given to a refused client to read the answer before its connection is reset."""
 STOP_MAX_S: Final = 5.0

@@ -9,7 +9,7 @@ from pocketmq.metrics.histogram import Histogram
 BEAT_S: Final = 0.25
 """Interval between two beats."""
 STUCK_S: Final = 10.0
-"""Silence after which the event loop counts as stuck. Longer than any healthy turn: a slow disk may hold one for seconds."""
+"""Silence after which the event loop counts as stuck. Longer than a healthy turn: a slow disk may block one for seconds."""
 LAG_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 

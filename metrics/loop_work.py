@@ -24,7 +24,7 @@ class LoopStuck(Exception):
 
 
 class _Task(Generic[T]):
-    """One piece of work on its way through the loop."""
+    """Work that the loop is doing in slices."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Work[T]) -> None:
         self.result: Future[tuple[T, float]] = Future()
@@ -42,7 +42,7 @@ class _Task(Generic[T]):
             while time.perf_counter() < end_s:
                 next(self._work)
         except StopIteration as end:
-            with contextlib.suppress(InvalidStateError):  # given up meanwhile
+            with contextlib.suppress(InvalidStateError):  # the caller has given up meanwhile
                 self.result.set_result((end.value, self._spent_s + time.thread_time() - began_s))
         except Exception as error:
             with contextlib.suppress(InvalidStateError):

@@ -21,19 +21,19 @@ from pocketmq.runtime.lifecycle import Service, StartError, listening
 log = logging.getLogger("metrics")
 
 READY_MAX_S: Final = 2.0
-"""Maximum time for the event loop to say whether it is ready."""
+"""Maximum time for the event loop to report whether the servers are ready."""
 
 S = TypeVar("S", bound=Service)
 
 
 class Monitored(Generic[S]):
-    """Runs `service`, and tells about it at metricsPort, if that is set. `port` is set by `start`."""
+    """Runs `service`, and serves its metrics and health at metricsPort, if that is set. `port` is set by `start`."""
 
     def __init__(
         self, service: S, config: MetricsConfig, sources: Callable[[S], Sequence[Source]], *,
         is_required: bool = True, stuck_s: float = STUCK_S,
     ) -> None:  # fmt: skip
-        """`sources` returns the servers of the started service. `is_required`: whether not to start without the port."""
+        """`sources` returns the servers of the started service. `is_required`: the start fails without the port."""
         self.service = service
         self.port: int | None = None
         self._config = config
@@ -56,7 +56,7 @@ class Monitored(Generic[S]):
 
     @property
     def ready_line(self) -> str:
-        """What a server says at its start about the port; empty without one."""
+        """The line about the port that a server prints at its start; empty without a port."""
         return "" if self.url is None else f"Metrics: {self.url}/metrics, health: {self.url}/health/ready\n"
 
     async def start(self) -> None:
@@ -103,14 +103,14 @@ class Monitored(Generic[S]):
         return HttpResponse(body, content_type)
 
     async def _live(self, request: HttpRequest) -> HttpResponse:
-        """Whether to leave the process running: its event loop turns, or is busy with the start."""
+        """Answer whether the process is alive. Only while it is serving can a stuck event loop make it count as dead."""
         silence_s = self._monitor.silence_s
         if self._state == "serving" and silence_s > self._stuck_s:
             return _answer("stuck", [f"the event loop has not turned for {silence_s:.0f} s"])
         return _answer("live" if self._state == "serving" else self._state)
 
     async def _ready(self, request: HttpRequest) -> HttpResponse:
-        """Whether to send it requests."""
+        """Answer whether the servers can take requests."""
         if self._state != "serving":
             return _answer("not ready", [f"the process is {self._state}"])
         try:

@@ -1,7 +1,7 @@
 """Page: the text of `/metrics`, collected from all servers of the process.
 
-Requests are answered with the figures at hand while these are so new that collecting others would take more than LOOP_SHARE
-of the time. So a client that asks often, or large tables, cannot slow down the servers.
+Requests are answered with the last figures for as long as collecting new ones would take more than LOOP_SHARE of the time.
+So frequent requests, or large tables, cannot slow down the servers.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Page:
         return True
 
     def _spend(self, seconds: float) -> None:
-        """Keep the figures at hand for longer because of this expense."""
+        """Put off the next collection in proportion to the time spent."""
         self._next_s = max(self._next_s, self._collected_s) + seconds / LOOP_SHARE
 
     def _collecting(self) -> Generator[None, None, list[Any]]:
@@ -129,7 +129,7 @@ class Page:
 
 
 def _merged(families: Iterable[Family]) -> list[Family]:
-    """Return the families, those of one name joined."""
+    """Return the families, with the rows of families of the same name joined."""
     by_name: dict[str, Family] = {}
     for family in families:
         rows: list[Row] = list(family.rows)

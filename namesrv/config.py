@@ -13,7 +13,7 @@ from pocketmq.runtime.config_updates import Rules
 from pocketmq.runtime.lifecycle import StartError
 
 REGISTER_PERIOD_MAX_S: Final = 60
-"""Maximum time between two registrations of a broker, Apache's too, whatever its registerNameServerPeriod."""
+"""Maximum time between two registrations of a broker, PocketMQ's or Apache's, whatever its registerNameServerPeriod."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class NamesrvConfig(MetricsConfig, ConnectionLimits):
     support_acting_master: bool = False
     """5.x: whether routes show the slave with the smallest id as master while a broker name has none."""
     notify_min_broker_id_changed: bool = False
-    """5.x: whether brokers are told at once of a change of the smallest id; else they learn of it within a second."""
+    """5.x: whether brokers are notified at once when the smallest id changes; else they learn of it within a second."""
     scan_not_active_broker_interval: int = setting(5_000, low=100, high=60_000)
     """Interval in ms between checks for silent brokers."""
     enable_controller_in_namesrv: bool = False
@@ -106,5 +106,5 @@ KEPT_FILE: Final = "namesrv.properties"
 
 
 def kept_file(config: NamesrvConfig) -> Path | None:
-    """Return the path of that file; None if nothing is kept on disk."""
+    """Return the path of KEPT_FILE; None if nothing is kept on disk."""
     return Path(config.kv_config_path).with_name(KEPT_FILE) if config.kv_config_path else None

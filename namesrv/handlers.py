@@ -123,13 +123,13 @@ def query_data_version(services: NamesrvServices, request: Request[BrokerIdentit
 
 
 def broker_heartbeat(services: NamesrvServices, request: Request[BrokerHeartbeatRequestHeader]) -> Response:
-    """Note that a broker is alive; an unknown one is answered success, too, as in Apache."""
+    """Record that a broker is alive; the answer is success also for an unknown one, as in Apache."""
     services.routes.touch(request.header.broker_addr)
     return Response()
 
 
 def get_broker_member_group(services: NamesrvServices, request: Request[BrokerMemberGroupRequestHeader]) -> Response:
-    """Return the living brokers of a broker name, by their own ids."""
+    """Return the living brokers of a broker name by their real ids, without an acting master."""
     cluster, name = request.header.cluster_name, request.header.broker_name
     ids = services.routes.broker_addresses(name)
     group = {"brokerAddrs": _loose_ids(ids), "brokerName": name, "cluster": cluster}
@@ -162,7 +162,7 @@ def get_route_info(services: NamesrvServices, request: Request[GetRouteInfoReque
 
 
 def _tell_of_acting_masters(request: Request[Any], brokers: Iterable[BrokerData]) -> None:
-    """Leave enableActingMaster to clients newer than 4.9.4; older ones get the same fields as from 4.9.4."""
+    """Remove enableActingMaster for clients up to 4.9.4, which then get the same fields as from Apache 4.9.4."""
     if request.version <= STRICT_JSON_VERSION:
         for broker in brokers:
             broker.enable_acting_master = None

@@ -1,7 +1,7 @@
-"""MinBrokerNotifier: tells brokers at once that the smallest id of their broker name has changed (NotifyMinBrokerIdChange).
+"""MinBrokerNotifier: notifies brokers that the smallest id of their broker name has changed (NOTIFY_MIN_BROKER_ID_CHANGE).
 
-Brokers also ask for it every second. So a notification is sent once, over a connection of its own, which is closed
-afterwards: the address is whatever a broker has registered. What exceeds the limit of notifications under way is not sent.
+Brokers also ask for it every second, so a notification is sent only once. It has a connection of its own, which is closed
+afterwards, because the address is whatever a broker has registered. Notifications beyond UNDER_WAY_MAX are not sent.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class MinBrokerNotifier:
         self._failures = RefusalLog(log)
 
     def notify(self, change: MinBrokerIdChange) -> None:
-        """Tell the brokers of `change`; a broker that is just being told of an older change is told anew."""
+        """Notify the brokers of `change`; an older notification to one of them that is still under way is cancelled."""
         header = NotifyMinBrokerIdChangeRequestHeader(
             change.min_broker_id, change.broker_name, change.min_broker_addr, change.offline_broker_addr,
             change.ha_broker_addr,
@@ -58,7 +58,7 @@ class MinBrokerNotifier:
             self._client.disconnect(address)
 
     async def stop(self) -> None:
-        """Send nothing more."""
+        """Cancel the notifications under way and close all connections."""
         for task in tuple(self._under_way.values()):
             task.cancel()
         await self._client.close()

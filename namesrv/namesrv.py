@@ -34,7 +34,7 @@ class NameServer:
         self, config: NamesrvConfig, clock: Clock | None = None, tls_config: TlsConfig | None = None,
         more_configs: Sequence[Any] = (),
     ) -> None:  # fmt: skip
-        """`more_configs`: further ones whose keys tools are shown."""
+        """`more_configs`: further configs whose keys are shown to tools (GET_NAMESRV_CONFIG)."""
         self.config = config
         self._tls_config = tls_config or TlsConfig()
         self._more_configs = more_configs

@@ -1,4 +1,4 @@
-"""NamesrvSource: what a name server exports to Prometheus."""
+"""NamesrvSource: the metrics that a name server exports to Prometheus."""
 
 from collections.abc import Generator, Iterable
 from typing import Final
@@ -20,11 +20,11 @@ class NamesrvSource:
         self._node: Node = ("", "nameserver", f"{namesrv.config.bind_address}:{namesrv.port}")
 
     def problems(self) -> list[str]:
-        """A started name server answers every question for a route."""
+        """Return none: a started name server can serve every request."""
         return []
 
     def collecting(self) -> Generator[None, None, list[Family]]:
-        """Return the present figures, in one piece: there are few."""
+        """Return the current figures, in one piece because they are few."""
         sizes = self._namesrv.routes.sizes()
         yield
         return [

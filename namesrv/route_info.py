@@ -42,7 +42,7 @@ log = logging.getLogger("namesrv")
 
 MASTER_ID: Final = 0
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Topics by whose routes 5.x's brokers may ask for the real ids of a group."""
+"""Prefix of topics whose routes always have the real broker ids; 5.x's brokers request them to learn the ids of a group."""
 BROKER_EXPIRED_S: Final = 120.0
 """Silence after which a broker is removed, unless it has requested another time."""
 
@@ -80,9 +80,9 @@ class MinBrokerIdChange:
     min_broker_id: int
     min_broker_addr: str
     offline_broker_addr: str | None
-    """The broker that is gone; None if one has come."""
+    """The broker that went offline; None if one came online."""
     ha_broker_addr: str | None
-    """The address for slaves of the broker that has come."""
+    """HA address of the broker that came online."""
     notified: tuple[str, ...]
 
 
@@ -176,7 +176,7 @@ class RouteInfoManager:
         self._row_count = 0
         self.refusals = RefusalLog(log)
         self.min_broker_id_changed: Event[[MinBrokerIdChange]] = Event()
-        """The smallest id of a broker name with enableActingMaster changed, and brokers remain that should know."""
+        """Called when the smallest id of a broker name with enableActingMaster has changed, for the brokers to notify."""
 
     # Brokers
 
@@ -331,7 +331,7 @@ class RouteInfoManager:
                     self._min_broker_id_changed(broker, identity.address, None)
 
     def _min_broker_id_changed(self, broker: _Broker, offline_address: str | None, ha_address: str | None) -> None:
-        """Announce the smallest id to the brokers that remain, or to those that were there before the one that came."""
+        """Report the smallest id, for the remaining brokers; a broker that has just come online with it is not notified."""
         min_id, *others = sorted(broker.address_by_id)
         notified = others if offline_address is None else [min_id, *others]
         self.min_broker_id_changed(

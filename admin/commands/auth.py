@@ -225,7 +225,7 @@ def _split(text: str) -> list[str]:
 
 
 def _present(found: Iterable[Any]) -> list[Any]:
-    """Return what there is."""
+    """Return the users or ACLs that exist."""
     return [one for one in found if one]
 
 
@@ -246,7 +246,7 @@ async def _asked(run: Run, address: str, code: int, header: CommandHeader) -> An
 async def _first(
     run: Run, broker_addr: str | None, cluster_name: str | None, code: int, header: CommandHeader
 ) -> tuple[Any, str]:
-    """Return the first answer with a body, and whose it is."""
+    """Return the first answer with a body, and the address of its broker."""
     for address in await run.admin.targets(broker_addr, cluster_name):
         found = await _asked(run, address, code, header)
         if found:

@@ -1,4 +1,4 @@
-"""Commands that show consumer groups and clients: progress, connections, what a client says about itself."""
+"""Commands that show consumer groups and clients: progress, connections, running info."""
 
 import contextlib
 import time
@@ -82,7 +82,7 @@ async def consumer_progress(run: Run, group_name: str | None, topic_name: str | 
 
 
 async def _group_row(admin: AdminClient, group: str) -> tuple[Any, ...]:
-    """Return the row of a group; a group that no broker knows well is shown with zeros, as by Apache's tool."""
+    """Return the row of a group; what cannot be fetched is shown as zero or empty, as in Apache's tool."""
     found, clients = Progress(), ConsumerConnection()
     with contextlib.suppress(RemotingError, AdminError):
         found = await progress(admin, group)
@@ -205,7 +205,7 @@ async def consumer_status(
 
 
 def _diagnosis(run: Run, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Print whether the clients of a group fit together, and their queues that are stuck."""
+    """Print whether the clients of a group have the same subscriptions, and which queues are stuck."""
     if not infos:
         return {"sameSubscription": None, "stuck": []}
     if not same_subscriptions(infos):

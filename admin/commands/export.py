@@ -36,7 +36,7 @@ EXPORTED_KEYS = (
 
 
 def _write(run: Run, folder: str, name: str, document: Any) -> object:
-    """Write a document to a file of the folder, which is made if need be. Raises AdminError."""
+    """Write a document to a file of the folder, which is created if necessary. Raises AdminError."""
     path = Path(folder.strip(), name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ async def put_stats(admin: AdminClient, address: str, topic: str) -> dict[str, A
 
 
 def sum_of_day(stats: dict[str, Any] | None) -> int:
-    """Return the sum over a day; before the first sample of a day that of an hour, or of a minute."""
+    """Return the sum over a day; if there is no daily sample yet, the sum over an hour, or over a minute."""
     if stats is None:
         return 0
     return next((int(stats[part]["sum"]) for part in ("statsDay", "statsHour", "statsMinute") if stats[part]["sum"]), 0)

@@ -76,7 +76,7 @@ async def _by_any_id(run: Run, msg_id: str, topic: str | None) -> StoredMessage:
 
 
 async def _show(run: Run, stored: StoredMessage, with_offset_id: bool = True, number: int = 0) -> dict[str, Any]:
-    """Print a message and what the groups did with it; return both as JSON."""
+    """Print a message and its consumption status in each group; return both as JSON."""
     tracks = await message_tracks(run.admin, stored)
     if not run.as_json:
         for line in details(stored, _body_path(run, stored, number), with_offset_id):

@@ -76,7 +76,7 @@ async def _offsets(run: Run, address: str, group: str) -> list[tuple[MessageQueu
 async def _undone(
     run: Run, group: str, topic: str, rows: list[tuple[MessageQueue, dict[str, int]]], brokers: dict[str, str]
 ) -> dict[str, Any]:
-    """Return how many messages of a topic the group has not consumed, and how old its oldest position is."""
+    """Return how many messages of a topic the group has not consumed, and the largest delay of a queue."""
     updated: dict[MessageQueue, int] = {}
     for name in {queue.broker_name for queue, _ in rows} & brokers.keys():
         try:
@@ -98,7 +98,7 @@ async def _undone(
 
 
 async def _differ(run: Run, address: str, group: str, clients: list[str]) -> bool:
-    """Return whether two clients of the group subscribe to different things."""
+    """Return whether the subscriptions of the group's clients differ."""
     found = set()
     for client in clients:
         header = ConsumerRunningInfoRequestHeader(group, client)

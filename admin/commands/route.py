@@ -108,7 +108,7 @@ async def groups_of_topic(admin: AdminClient, topic: str) -> list[str]:
 
 
 async def _cluster_and_groups(admin: AdminClient, topic: str) -> tuple[str, list[str]]:
-    """Return both of a topic; nothing if it is gone meanwhile."""
+    """Return the cluster and the groups of a topic; empty ones if it has been deleted meanwhile."""
     try:
         return (await clusters_of_topic(admin, topic))[0], await groups_of_topic(admin, topic)
     except (RemotingError, AdminError, IndexError):

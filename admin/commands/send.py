@@ -63,7 +63,7 @@ async def send_message(
 
 
 def _selector(broker: str | None, queue_id: int | None) -> Callable[[Sequence[MessageQueue]], MessageQueue] | None:
-    """Return what chooses the queue; None if any will do."""
+    """Return the function that chooses the queue; None if any queue will do."""
     if broker is None:
         return None
 

@@ -87,7 +87,7 @@ async def create_topic(admin: AdminClient, address: str, config: TopicConfig, at
 
 
 async def _set_order(admin: AdminClient, config: TopicConfig, broker: str | None, cluster: str | None) -> str:
-    """Keep the queues of an ordered topic in the name servers; return the brokers' entries that were set."""
+    """Store the queues of an ordered topic in the name servers; return the brokers' entries that were set."""
     if cluster:
         names = [name for name, _ in await admin.master_names(cluster)]
         conf = ";".join(f"{name}:{config.write_queue_nums}" for name in names)
@@ -135,7 +135,7 @@ async def delete_topic(run: Run, cluster_name: str, topic: str) -> object:
 
 
 async def remove_topic(admin: AdminClient, cluster: str, topic: str) -> list[str]:
-    """Delete a topic at a cluster's masters, whose slaves follow, and at the name servers. Return the masters."""
+    """Delete a topic at a cluster's masters (slaves copy their topics) and at the name servers. Return the masters."""
     masters = await admin.masters(cluster)
     await each(masters, lambda at: admin.broker(at, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
     await admin.every_namesrv(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader(topic, cluster))

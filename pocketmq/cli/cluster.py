@@ -20,12 +20,12 @@ CLUSTER_NAME: Final = "DefaultCluster"
 BROKERS_MAX: Final = 20
 SLAVES_MAX: Final = 5
 PORT_DISTANCE: Final = 10
-"""Between the ports of two brokers; each also uses the ports next to its own, for the VIP channel and for slaves."""
+"""Distance between the ports of two brokers; each also uses the ports next to its own (VIP channel, slaves)."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How many masters and slaves a cluster has. `brokers` counts broker names, `slaves` the slaves of each."""
+    """Numbers of masters and slaves of a cluster. `brokers` counts broker names, `slaves` the slaves of each."""
 
     brokers: int
     slaves: int
@@ -112,7 +112,7 @@ class Node:
         return self._running.out
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
-        """Start it (again) on the same store and port. `settings` replace those of the cluster for this life.
+        """Start it (again) on the same store and port. `settings` replace those of the cluster until its next start.
 
         Raises NotReady.
         """
@@ -142,7 +142,7 @@ class Node:
         self._running.process.wait()
 
     def pause(self) -> None:
-        """Stop it from running (SIGSTOP), as a machine that hangs."""
+        """Suspend it (SIGSTOP), like a machine that hangs."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -150,7 +150,7 @@ class Node:
         self._signal(signal.SIGCONT)
 
     def partition(self) -> None:
-        """Cut it off from clients, name server and other brokers: nothing is refused, everything is silent."""
+        """Cut it off from clients, name server and other brokers: no connection is refused, but nothing is transmitted."""
         self._cluster.network.cut(self.member.label)
 
     def heal(self) -> None:
@@ -203,8 +203,8 @@ class ProcessCluster:
     def settings_of(self, number: int, declared: Iterable[type[Any]], label: str) -> dict[str, str]:
         """Return the settings of a server: of the name server (number 0), or of a broker.
 
-        `metricsPort` is a port for the name server and the next ones for the brokers; 0: free ports. In `logDirectory` each
-        server has a folder.
+        `metricsPort` is the port of the name server, and the brokers get the ports after it; 0: free ports. In
+        `logDirectory` each server has a folder.
         """
         own = setting_files.part_of(self._settings, (*declared, LogConfig))
         if int(own.get("metricsPort") or 0):
@@ -257,7 +257,7 @@ class ProcessCluster:
                     list(threads.map(Node.start, nodes))
 
     def stop(self) -> int:
-        """Stop masters, then slaves, which copy what is left, then the name server. Returns the worst exit code."""
+        """Stop masters, then slaves, which copy the rest of the logs, then the name server. Returns the worst exit code."""
         codes = [0]
         for nodes in (self.masters, self.slaves):
             running = [node for node in nodes if node.is_running]

@@ -12,11 +12,11 @@ from pocketmq.runtime.error_text import reason_of
 
 TIMEOUT_S = 30.0
 FIND_TIMEOUT_S = 5.0
-"""The same for the list of brokers, which a name server has at hand."""
+"""Time-out of the request for the list of brokers, which a name server answers from memory."""
 
 
 class ClusterAdmin:
-    """`brokers`: address of the master by broker name. Enter it inside a running loop."""
+    """Client of a cluster's brokers. `brokers`: address of the master by broker name. Enter it inside a running loop."""
 
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
         """`namesrv`: HOST:PORT, several separated by `;`; the first one that answers is used."""

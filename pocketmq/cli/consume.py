@@ -26,7 +26,7 @@ from pocketmq.runtime.command_line.commands import warn
 from pocketmq.runtime.error_text import reason
 
 OWN_GROUP: Final = "pocketmq-consume"
-"""Begin of the names of the groups of single runs."""
+"""Prefix of the names of groups that exist for one run."""
 DELETE_S: Final = 5.0
 TERMINATED: Final = 128 + signal.SIGTERM
 
@@ -109,7 +109,7 @@ async def _consume(options: SimpleNamespace, access: Access) -> int:
         await _rewind(options, access)
     consumer = PushConsumer(options.namesrv, options.group, "first" if options.from_start else "last", access)
     consumer.subscribe(options.topic, show, options.tags)
-    options.has_joined = True  # from now on: messages come, and signals too, before the consumer has quite started
+    options.has_joined = True  # set before the start is complete: messages and signals may arrive during it
     async with consumer:
         while options.count is None or shown < options.count:
             woken.clear()

@@ -208,5 +208,5 @@ def _moment(ms: int) -> str:
 
 def _console() -> Console:
     console = Console(highlight=False, soft_wrap=True)
-    # Piped or narrow: complete ids are more important than neat columns.
+    # Without a terminal, use wide lines, so that ids are not cut off.
     return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)

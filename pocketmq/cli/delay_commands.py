@@ -1,4 +1,4 @@
-"""Command lines of `pocketmq delay ...`; what they do is in `cli.delay`, imported when they run."""
+"""Command lines of `pocketmq delay ...`; the implementation, `cli.delay`, is imported when they run."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

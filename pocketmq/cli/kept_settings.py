@@ -1,7 +1,7 @@
-"""The config file of a server that another process starts: written at each start, without losing what was changed meanwhile.
+"""The config file of a server that another process starts: written at each start, without losing changed settings.
 
-The server changes its settings in this file (`updateBrokerConfig`). Comments record what was written at the start, so that a
-change is known by its difference; and earlier changes, also those for which the start has a value of its own.
+The server changes its settings in this file (`updateBrokerConfig`). Comments record the settings written at the start, to
+recognise a change as a difference from them, and earlier changes, including those that a given setting replaces.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def _lines(mark: str, settings: Mapping[str, str]) -> list[str]:
 
 
 def _changed(path: Path) -> dict[str, str]:
-    """Return what was changed since the file was written, and before."""
+    """Return the settings changed since the file was last written, and those changed earlier."""
     if not path.exists():
         return {}
     text = properties_file.decode(path.read_bytes())

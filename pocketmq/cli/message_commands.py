@@ -1,4 +1,4 @@
-"""Command lines of `pocketmq produce`, `consume` and `clock`; what they do is imported when they run."""
+"""Command lines of `pocketmq produce`, `consume` and `clock`; the implementations are imported when they run."""
 
 from types import SimpleNamespace
 from typing import Any

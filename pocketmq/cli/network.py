@@ -1,8 +1,8 @@
 """Networks of a cluster of processes: the loopback interface, and two in which a test cuts brokers off.
 
 `NamespaceNetwork` gives each broker a network namespace of Linux, with an address of its own on a bridge; it needs root.
-`ProxyNetwork` puts a proxy before each port and needs nothing; but a slave that is cut off still copies the tables of its
-master, because the master cannot tell its connection from a client's.
+`ProxyNetwork` puts a proxy before each port and needs no privileges; but a slave that is cut off still copies the tables of
+its master, because the master cannot tell its connection from a client's.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ class Network(Protocol):
     """The address to which the name server binds."""
 
     def prefix(self, label: str) -> Sequence[str]:
-        """Return the command with which the broker's process is started."""
+        """Return the command that starts the broker's process in the network, such as `ip netns exec NAME`; may be empty."""
 
     def broker_settings(self, label: str, master: str | None) -> dict[str, str]:
         """Return the settings of the broker's addresses. `master`: label of a slave's master."""
@@ -38,13 +38,13 @@ class Network(Protocol):
         """Return the port that the broker is to listen on; `port`: the one that the cluster chose, 0 for a free one."""
 
     def cut(self, label: str) -> None:
-        """Cut the broker off; without effect if it is."""
+        """Cut the broker off; without effect if it is cut off already."""
 
     def join(self, label: str) -> None:
         """Connect the broker again; without effect if it is connected."""
 
     def close(self) -> None:
-        """Remove what was made."""
+        """Remove all interfaces and proxies of the network."""
 
 
 class LoopbackNetwork:
@@ -75,13 +75,13 @@ class LoopbackNetwork:
 
 
 class NamespaceNetwork(LoopbackNetwork):
-    """Each broker has a network namespace, connected to a bridge at which the name server and clients are.
+    """Each broker has a network namespace, connected to a bridge, through which it reaches name server and clients.
 
     A broker that is cut off gets no packets and no errors, as with a broken switch: connections stay open on both sides.
     """
 
     def __init__(self) -> None:
-        """Make the bridge. Raises OSError if this process may not."""
+        """Create the bridge. Raises OSError if this process may not."""
         # Interface names have at most 15 characters.
         self._name = f"pmq{secrets.token_hex(3)}"
         self._subnet = f"10.{secrets.randbelow(100) + 100}.{secrets.randbelow(250)}"
@@ -97,7 +97,7 @@ class NamespaceNetwork(LoopbackNetwork):
 
     @staticmethod
     def is_possible() -> bool:
-        """Whether this process may make network namespaces."""
+        """Return whether this process may create network namespaces."""
         if os.name != "posix" or os.geteuid() != 0 or shutil.which("ip") is None:
             return False
         try:

@@ -1,6 +1,6 @@
-"""`pocketmq store rejoin`: cuts the log of a stopped broker back to where it has parted from its master's.
+"""`pocketmq store rejoin`: cuts off the log of a stopped broker at the first record that differs from its master's log.
 
-A master that comes back after a slave has taken its place has records at its end that the new master does not have. As a
+A former master that a slave has replaced may have records at the end of its log that the new master does not have. As a
 slave it would copy nothing. This command reads records of the master through its port for clients, finds the first that
 differs, saves the bytes from there on in `quarantine/`, and cuts them off; the broker can then be started as a slave.
 """
@@ -70,7 +70,7 @@ async def _parted_at(store: MessageStore, master: str) -> int | None:
 
 
 def _cut(options: SimpleNamespace, offset: int, end: int) -> str:
-    """Save and cut off the log's bytes [offset, end); the store's recovery then cuts what is derived from them."""
+    """Save and cut off the log's bytes [offset, end); the store's recovery then truncates queues and index."""
     store = stopped_store(options.root, StoreFiles(options.root, options.commitlog), SystemClock())
     files, lock = store.commit_log.mapped_files, store.disk.lock(store.config.store_path("lock"))
     try:

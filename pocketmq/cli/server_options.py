@@ -23,7 +23,7 @@ _NAMESRV_CODES: Final = ("105", "106")
 _OF_ACCESS: Final = re.compile(
     "accesskey|aclexception|signature|authenticat|authoriz|has no permission|user:", re.IGNORECASE
 )
-"""What the access rules of 4.9 and 5.x say; other refusals have the same code."""
+"""Words in refusals by the access rules of 4.9 and 5.x; the code alone does not tell them from other refusals."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ def server_options(function: F) -> F:
 
 
 def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, int]]") -> int:
-    """Return the exit code of `work`. Raises CommandError if servers refuse or cannot be reached, else UsageError."""
+    """Run `work` and return its exit code. Raises CommandError if a server refuses or cannot be reached, else UsageError."""
     import asyncio
 
     from pocketmq.remoting.dispatch import RemotingError

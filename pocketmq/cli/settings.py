@@ -61,7 +61,7 @@ def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping
 
 
 def kept(path: Path) -> dict[str, str]:
-    """Return the settings of `path` that were changed while a server ran, and say so; none if there is no such file.
+    """Return the settings in `path`, which were changed while a server ran, and warn that they apply; none without a file.
 
     Raises SettingError for a file that cannot be read.
     """

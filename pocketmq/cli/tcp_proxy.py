@@ -1,4 +1,4 @@
-"""A TCP proxy that can fall silent, for tests of broken networks."""
+"""A TCP proxy that can stop forwarding, for tests of broken networks."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ _CHUNK_SIZE: Final = 1 << 16
 class TcpProxy:
     """A proxy on a free port of 127.0.0.1 that forwards connections to `target`, in a thread of its own.
 
-    While it is cut, connections stay open and nothing is forwarded; new connections are accepted and stay silent. What was
+    While it is cut, connections stay open and nothing is forwarded; new connections are accepted and stay silent. Data
     sent in the meantime arrives after `join`.
     """
 
@@ -27,7 +27,7 @@ class TcpProxy:
         self.port = ready[0]
 
     def cut(self) -> None:
-        """Forward nothing any more."""
+        """Stop forwarding."""
         self._loop.call_soon_threadsafe(self._is_joined.clear)
 
     def join(self) -> None:

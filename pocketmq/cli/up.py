@@ -62,7 +62,7 @@ class Both:
         return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{self.namesrv.port}"
 
     def sources(self) -> list[Source]:
-        """Return what both export to Prometheus, once they are started."""
+        """Return the sources of both servers' metrics. The servers must be started."""
         assert self.broker is not None
         return [NamesrvSource(self.namesrv), BrokerSource.of(self.broker)]
 
@@ -109,7 +109,7 @@ def _set_up_logs(given: dict[str, str]) -> None:
 
 
 def _monitored(both: Both, port: int | None, is_set: bool) -> Monitored[Both]:
-    """Return the servers with one port for the metrics of both; unless it `is_set`, they also start without it."""
+    """Return the servers with one port for the metrics of both; unless it `is_set`, they also start if it is taken."""
     config = both.broker_config
     if not is_set:
         config.metrics_port = METRICS_PORT if port in (None, settings.NAMESRV_PORT) else port + 1 if port else 0
@@ -184,7 +184,7 @@ def _say_ready(monitored: Monitored[Both], where: str) -> None:
 
 
 def _say_open(both: Both) -> None:
-    """Tell whom `--advertise` lets in."""
+    """Warn of who can connect with `--advertise`."""
     assert both.broker is not None
     warn(
         f"both servers listen on all addresses of this machine (ports {both.namesrv.port} and {both.broker.port}); clients "
@@ -192,6 +192,6 @@ def _say_open(both: Both) -> None:
     )
     if not (both.broker.config.acl_enable or both.broker.config.authentication_enabled):
         warn(
-            "nobody asks who comes: whoever reaches these ports may read, send and administer; use a firewall, or access "
-            "control (docs/security.md)"
+            "there is no access control: anyone who reaches these ports may read, send and administer; use a firewall, or "
+            "enable it (docs/security.md)"
         )

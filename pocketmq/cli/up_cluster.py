@@ -81,7 +81,7 @@ def _layout(options: SimpleNamespace) -> Layout:
 
 
 def _check_metrics_port(given: Mapping[str, str], layout: Layout) -> None:
-    """Raises ValueError if the ports from metricsPort on are not enough for all servers."""
+    """Raise ValueError if the ports from metricsPort on are not enough for all servers."""
     first, count = int(given.get("metricsPort") or 0), layout.brokers * (layout.slaves + 1)
     if first and first + count > 65535:
         raise ValueError(f"metricsPort={first} leaves no ports for {count} brokers: each takes the next one; 0: free ports")
@@ -106,7 +106,7 @@ def _say_ready(cluster: ProcessCluster) -> None:
 
 
 def _say_kept(label: str, kept: Kept) -> None:
-    """Tell about settings that were changed while a server ran before."""
+    """Warn about settings that were changed during an earlier run of a server."""
     applied = ", ".join(f"{key}={value}" for key, value in sorted(kept.applied.items()))
     replaced = ", ".join(f"{key}={value}" for key, value in sorted(kept.replaced.items()))
     if applied:
@@ -116,7 +116,7 @@ def _say_kept(label: str, kept: Kept) -> None:
 
 
 def _watch(cluster: ProcessCluster, stop_request: StopRequest) -> None:
-    """Wait until a signal stops the cluster, and report each broker that ends before."""
+    """Wait until a signal stops the cluster, and report each broker that ends before that."""
     ended: set[str] = set()
     while not stop_request.wait(_WATCH_INTERVAL_S):
         for label, node in cluster.nodes.items():

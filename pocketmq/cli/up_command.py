@@ -11,7 +11,7 @@ from pocketmq.runtime.command_line.option_types import WholeNumber
 from pocketmq.runtime.command_line.server_command import TEST_CLOCK_HELP
 
 BROKER_PORT_DISTANCE = 10
-"""Between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""
+"""Distance between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""
 
 
 @click.command(

@@ -24,7 +24,7 @@ from pocketmq.runtime.peer_text import clipped
 log = logging.getLogger("client")
 
 DIRECTLY_MAX: Final = 16
-"""Messages that are consumed directly at the same time; the next is refused with SYSTEM_BUSY."""
+"""Maximum number of messages consumed directly at the same time; more are refused with SYSTEM_BUSY."""
 
 CR_SUCCESS: Final = "CR_SUCCESS"
 CR_THROW_EXCEPTION: Final = "CR_THROW_EXCEPTION"
@@ -41,7 +41,7 @@ class ConsumeMessageDirectlyResult(msgspec.Struct, rename="camel"):
 
 
 class GroupMember(Protocol):
-    """The consumer that is asked."""
+    """The consumer to which the requests are addressed."""
 
     group: str
 
@@ -62,7 +62,7 @@ class GroupMember(Protocol):
 
 
 class Asked(Protocol):
-    """What serves the requests: a client, with its consumer if it has one."""
+    """The client that serves the requests, with its consumer if it has one."""
 
     member: GroupMember | None
     asked_tasks: set[asyncio.Task[None]]
@@ -76,7 +76,7 @@ def _member(asked: Asked, group: str) -> GroupMember:
 
 
 def notify_consumer_ids_changed(asked: Asked, request: Request[ConsumerGroupRequestHeader]) -> None:
-    """Have the queues allocated again. The request is oneway."""
+    """Trigger a new allocation of the queues. The request is oneway."""
     if asked.member is not None:
         asked.member.allocate_now()
 
@@ -111,7 +111,7 @@ def get_consumer_status(asked: Asked, request: Request[ConsumerStatusRequestHead
 
 
 def get_consumer_running_info(asked: Asked, request: Request[ConsumerRunningInfoRequestHeader]) -> Response:
-    """Return what the consumer says about itself."""
+    """Return the consumer's running info."""
     info = _member(asked, request.header.consumer_group).running_info(request.header.jstack_enable)
     return Response(body=fastjson.dumps(info))
 

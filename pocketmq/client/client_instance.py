@@ -25,9 +25,9 @@ log = logging.getLogger("client")
 HEARTBEAT_S: Final = 30.0
 ROUTE_REFRESH_S: Final = 30.0
 AVOID_S: Final = 2.0
-"""How long a broker that could not be reached is tried after the others of its name."""
+"""Time for which a broker that could not be reached is tried only after the others of its name."""
 AVOID_SILENT_S: Final = 30.0
-"""The same for one that did not answer in time: each attempt costs a time-out."""
+"""The same for a broker that did not answer in time, because each attempt takes a whole time-out."""
 
 _number = itertools.count(1)
 
@@ -50,10 +50,10 @@ class ClientInstance:
         self.member: broker_requests.GroupMember | None = None
         """The consumer to which brokers send requests."""
         self.asked_tasks: set[asyncio.Task[None]] = set()
-        """Messages that are consumed directly, at a broker's request."""
+        """Tasks that consume a message directly, at a broker's request."""
         self._tasks: list[asyncio.Task[None]] = []
         self._unreachable: dict[str, float] = {}
-        """Addresses of brokers that could not be reached, and until when others are preferred (monotonic seconds)."""
+        """Address of a broker that could not be reached -> monotonic time in seconds until which others are preferred."""
 
     def start(self) -> None:
         """Start sending heartbeats and refreshing routes."""
@@ -103,7 +103,8 @@ class ClientInstance:
         """Send a request that slaves serve too, and that may be repeated; return the answer and the broker that gave it.
 
         The broker `first_id` is tried first, then the master, then the slaves. `slave_header`, if given, replaces `header`
-        in requests to slaves. Raises as `invoke` if no broker can be reached, RemotingError if all that can are stopping.
+        in requests to slaves. If none answers, raises the first failure: as `invoke`, or RemotingError if that broker is
+        stopping.
         """
         first_failure: Exception | None = None
         for broker in self._by_reachability(self.routes.brokers(broker_name, first_id)):
@@ -123,7 +124,7 @@ class ClientInstance:
         raise first_failure
 
     def _by_reachability(self, brokers: list[BrokerAddress]) -> list[BrokerAddress]:
-        """Put those last that could not be reached a short time ago."""
+        """Sort brokers that could not be reached recently to the end."""
         now_s = time.monotonic()
         return sorted(brokers, key=lambda broker: self._unreachable.get(broker.address, now_s) > now_s)
 
@@ -173,7 +174,7 @@ class ClientInstance:
         return self.routes.heartbeat_addresses(with_slaves=self.consumer_data is not None)
 
     async def close(self, consumer_group: str | None = None) -> None:
-        """Finish what brokers have asked for, unregister from them and close all connections."""
+        """Finish the messages being consumed directly, unregister from the brokers and close all connections."""
         await asyncio.gather(*self.asked_tasks, return_exceptions=True)
         for task in self._tasks:
             task.cancel()

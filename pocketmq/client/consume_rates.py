@@ -9,7 +9,7 @@ from typing import Final
 MINUTE_S: Final = 60.0
 HOUR_S: Final = 3600.0
 PERIODS: Final = 12
-"""Periods into which a window is divided: it moves by one of them at a time."""
+"""Number of periods of a window, which moves forward by one period at a time."""
 
 
 class Window:

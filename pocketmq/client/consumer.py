@@ -6,8 +6,9 @@
 
 It is implemented by pulling. Each queue allocated to this client has one task, which pulls (the broker holds the request
 until a message arrives), gives the messages to the listener one by one, advances the consumer offset, and pulls again. So
-the messages of a queue are consumed in order. If the listener raises, the message is sent back to the broker and comes
-again through the group's retry topic, each time later, until the broker puts it into the dead-letter topic.
+the messages of a queue are consumed in order. If the listener raises, the message is sent back to the broker and is
+redelivered through the group's retry topic, after a longer delay each time, until the broker puts it into the dead-letter
+topic.
 
 Messages are pulled from the master of a queue, or from a slave: if the broker suggests it, and while the master cannot be
 reached. Consumer offsets are then stored at the slave, and at the master once it is back. Only masters accept messages that
@@ -73,7 +74,7 @@ class PushConsumer:
         self._held: dict[MessageQueue, ProcessQueue] = {}
         self._started_ms = now_ms()
         self._resets: dict[MessageQueue, int] = {}
-        """Consumer offsets at which a broker has asked to continue, of allocated queues."""
+        """Allocated queue -> consumer offset at which a broker has asked to continue."""
         self._rates: dict[str, ConsumeRates] = {}
         self._rebalance_now = asyncio.Event()
         self._rebalance_task: asyncio.Task[None] | None = None
@@ -194,7 +195,7 @@ class PushConsumer:
             await self._commit(begin)
 
     async def _client_ids(self, queues: list[MessageQueue]) -> list[str] | None:
-        """Return the group's members as known by a broker; None if it knows none, and the allocation is kept.
+        """Return the client ids of the group from a broker; None if no broker knows the group, to keep the allocation.
 
         Raises OSError or TimeoutError if no broker can be reached.
         """
@@ -210,7 +211,7 @@ class PushConsumer:
             is_answered = True
             if answer.code == ResponseCode.SUCCESS:
                 return decode_body(ConsumerIdList, answer.body).consumer_id_list
-            await self.instance.heartbeat()  # the broker may not know us: the next round finds us listed
+            await self.instance.heartbeat()  # the broker may not know this client yet; the next round will find it
         if not is_answered:
             raise failures[0]
         return None
@@ -313,7 +314,7 @@ class PushConsumer:
         return max(0, await self._puller.min_offset(queue))
 
     async def _consume(self, message: MessageExt, work: ProcessQueue) -> bool:
-        """Return whether the offset may advance: the message was consumed, or the broker has taken it back."""
+        """Return whether the offset may advance: the message was consumed, or sent back to the broker."""
         failure = await self._listen(message, work.queue.topic, self._listeners[message.topic])
         if failure is None:
             return True

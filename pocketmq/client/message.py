@@ -184,7 +184,7 @@ def _plain_body(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
         plain = _decompressed(body, sys_flag >> 8 & 7)
     except ImportError as missing:
         return body, f"it is compressed with {missing.name}, which is not installed"
-    except Exception as error:  # each library has its own
+    except Exception as error:  # each library has exceptions of its own
         return body, f"it cannot be decompressed: {error}"
     if len(plain) > DECOMPRESSED_SIZE_MAX:
         return body, f"its decompressed size exceeds {DECOMPRESSED_SIZE_MAX} bytes"
@@ -222,7 +222,7 @@ _process_id_part = struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)
 
 
 def unique_id() -> str:
-    """Return a UNIQ_KEY like Java's: address, pid, number of this process, ms since the month began, counter; in hex."""
+    """Return a UNIQ_KEY like Java's: address, pid, random number of this process, ms since the month began, counter; hex."""
     now = time.time()
     month = datetime.fromtimestamp(now).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     since_month_ms = int((now - month.timestamp()) * 1000) & 0x7FFFFFFF

@@ -33,7 +33,7 @@ _RESERVED: Final = frozenset(
         *("TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
     )
 )
-"""Property names reserved for brokers and consumers. UNIQ_KEY, WAIT, TIMER_DELAY_MS and such belong to the sender."""
+"""Property names reserved for brokers and consumers. The sender may set UNIQ_KEY, WAIT, TIMER_DELAY_MS and such."""
 
 
 def check_topic(topic: Any) -> None:
@@ -121,7 +121,7 @@ def check_user_properties(properties: Any) -> None:
 
 
 def sender_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Return those properties of a received message that its sender gave, but for tags, keys and delay level."""
+    """Return those properties of a received message that its sender gave, except tags, keys and delay level."""
     return {name: value for name, value in properties.items() if name not in _OWN_FIELDS and name not in _RESERVED}
 
 

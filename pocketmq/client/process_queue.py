@@ -1,4 +1,4 @@
-"""A queue allocated to a push consumer: the task that consumes it, its offsets, and what running info says about it."""
+"""A queue allocated to a push consumer: the task that consumes it, its offsets, and its running info."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ class ProcessQueue:
         self._consumed_ms = now_ms()
 
     def info(self) -> dict[str, Any]:
-        """Return ProcessQueueInfo, with the names of Java's tools."""
+        """Return ProcessQueueInfo, with the field names that Java's tools use."""
         waiting = [] if self.is_pulling else self._pulled[self._taken_count :]
         return {
             "commitOffset": max(self.consumer_offset, 0),

@@ -52,7 +52,7 @@ WORTH_ANOTHER_BROKER = {
 
 
 class SendResult(msgspec.Struct):
-    """Result of a send. `status` is SEND_OK, or tells which guarantee was missing when the broker answered."""
+    """Result of a send. `status` is SEND_OK, or names the guarantee that was not met when the broker answered."""
 
     status: str
     msg_id: str
@@ -60,7 +60,7 @@ class SendResult(msgspec.Struct):
     queue: MessageQueue
     queue_offset: int
     recall_handle: str | None = None
-    """Handle to recall a message with a later due time (TIMER_DELAY_MS and such, not a delay level)."""
+    """Handle to recall a message with an arbitrary delay (TIMER_DELAY_MS and such), not with a delay level."""
 
 
 Select = Callable[[Sequence[MessageQueue]], MessageQueue]

@@ -1,4 +1,4 @@
-"""Pull consumer, and the requests for one queue from which the push consumer is built.
+"""Pull consumer, and the requests for one queue on which the push consumer is built.
 
 As in Apache's clients, a pull goes to the broker that the last answer for its queue suggested, by default the master.
 Slaves serve all requests of this module, so each goes to a slave while the master cannot be reached.
@@ -45,7 +45,7 @@ _PULL_ANSWERS = {
 class PullResult(msgspec.Struct):
     """Result of a pull. `is_moved`: the requested queue offset does not exist; continue at `next_begin_offset`.
 
-    `is_refused_by_slave`: a slave does not have the requested queue offset, perhaps because it lacks what its master has.
+    `is_refused_by_slave`: a slave does not have the requested queue offset, perhaps because it has not copied it yet.
     """
 
     messages: list[MessageExt]
@@ -162,7 +162,7 @@ class PullConsumer:
         await self.commit_somewhere(queue, consumer_offset)
 
     async def commit_somewhere(self, queue: MessageQueue, consumer_offset: int) -> bool:
-        """As `commit`; return whether the master has it. If not, it must be stored again: a master takes none of slaves."""
+        """As `commit`; return whether the master stored it. A slave's offset never reaches the master: store it again."""
         self._lifecycle.check_not_closed()
         header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
         answer, broker = await self.instance.invoke_any(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)

@@ -6,8 +6,8 @@ from pocketmq.remoting.bodies import MessageQueue
 
 
 def allocate_averagely(queues: Sequence[MessageQueue], client_ids: Sequence[str], client_id: str) -> list[MessageQueue]:
-    """AllocateMessageQueueAveragely: contiguous queues in sorted order; the first clients get one more if it does not
-    divide.
+    """AllocateMessageQueueAveragely: contiguous queues in sorted order; the first clients get one more if the queues
+    do not divide evenly.
 
     Both sequences are sorted here, so that all clients see the same order. A client that is not listed (yet) gets no queues.
     """

@@ -11,13 +11,13 @@ from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
 from pocketmq.runtime.error_text import reason_of
 
 DEFAULT_TOPIC: Final = "TBW102"
-"""Template topic: a topic that does not exist yet is sent to this topic's brokers, which then create it."""
+"""Template topic: messages of a topic that does not exist yet are sent to this topic's brokers, which then create it."""
 READ, WRITE = 4, 2
 MASTER_ID: Final = "0"
 
 
 class BrokerAddress(NamedTuple):
-    """A broker of a broker name: its id as in the route, and its address."""
+    """One broker of a broker name: its id as in the route, and its address."""
 
     broker_id: str
     address: str
@@ -82,7 +82,7 @@ class Routes:
         return sorted(brokers, key=lambda one: (one.broker_id != first_id, len(one.broker_id), one.broker_id))
 
     def source(self, broker_name: str) -> str:
-        """Return the name server whose route named the broker last."""
+        """Return the address of the name server whose route last contained the broker."""
         return self._sources.get(broker_name, "unknown")
 
     async def route(self, topic: str) -> TopicRouteData:
@@ -128,7 +128,7 @@ class Routes:
         ]
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues, sorted as by every client of a group."""
+        """Return the readable queues, in the order that all clients of a group use."""
         route = await self.route(topic)
         queues = [
             MessageQueue(data.broker_name, queue_id, topic)

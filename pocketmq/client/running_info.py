@@ -1,4 +1,4 @@
-"""What a push consumer says about itself (ConsumerRunningInfo), in the form that Java's tools parse."""
+"""Running info of a push consumer (ConsumerRunningInfo), in the form that Java's tools parse."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

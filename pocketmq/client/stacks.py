@@ -13,7 +13,7 @@ FRAMES_MAX: Final = 50
 
 
 def stacks() -> str:
-    """Return the stacks of the running loop's tasks and of all threads, one line per frame, in the manner of jstack."""
+    """Return the stacks of the running loop's tasks and of all threads, one line per frame, like jstack."""
     tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
     lines: list[str] = []
     for task in tasks[:TASKS_MAX]:
