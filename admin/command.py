@@ -40,7 +40,7 @@ class Run:
         self.as_json = output.as_json
 
     def warn(self, failure: BaseException) -> None:
-        """Show a failure after which the command goes on."""
+        """Show a failure after which the command continues."""
         from pocketmq.admin.admin_client import described
 
         complain(printable(described(failure)))

@@ -103,7 +103,7 @@ class Monitored(Generic[S]):
         return HttpResponse(body, content_type)
 
     async def _live(self, request: HttpRequest) -> HttpResponse:
-        """Answer whether the process is alive. Only while it is serving can a stuck event loop make it count as dead."""
+        """Answer whether the process is alive; a stuck event loop counts only while it is serving."""
         silence_s = self._monitor.silence_s
         if self._state == "serving" and silence_s > self._stuck_s:
             return _answer("stuck", [f"the event loop has not turned for {silence_s:.0f} s"])

@@ -7,7 +7,7 @@ from prometheus_client.metrics_core import Metric
 
 
 class ProcessFamilies:
-    """The collectors, apart from the library's global registry, which belongs to whoever embeds a server."""
+    """The collectors, in a registry of their own: the global one belongs to the program that embeds a server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

@@ -18,8 +18,8 @@ DESCRIPTION = "Run a RocketMQ name server."
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a name server until it is told to stop; the process ends with lifecycle's exit code.
 
-    Without `argv`, as a command, it uses the C library's allocator: a name server gains too little from the
-    interpreter's faster one to be worth the memory that it keeps.
+    Without `argv`, as a command, it uses the C library's allocator: a name server gains too little from the interpreter's
+    faster one to be worth the memory that it keeps.
     """
     if argv is None:
         use_c_allocator()

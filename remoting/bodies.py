@@ -143,7 +143,7 @@ class MessageQueue(msgspec.Struct, rename="camel", frozen=True):
 
 
 class OffsetMovedEvent(Body):
-    """Body of the messages in OFFSET_MOVED_EVENT: the offset that a consumer requested, and the one it was given."""
+    """Body of the messages in OFFSET_MOVED_EVENT: the offset that a consumer requested, and its new offset."""
 
     consumer_group: str
     message_queue: MessageQueue

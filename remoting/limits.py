@@ -85,7 +85,7 @@ class PinnedBytes(Generic[K]):
         return self.total > self._size_max
 
     def update(self, key: K, size: int, now: float, *, is_new: bool = False) -> None:
-        """Set the bytes pinned by `key`; `is_new`: they are not those of the previous call."""
+        """Set the bytes pinned by `key`; `is_new`: other bytes than before, so that age and rate are measured anew."""
         row = self._rows.get(key)
         if row is None:
             self._rows[key] = _Row(size, now)

@@ -101,8 +101,8 @@ class _AlertingObject(ssl.SSLObject):
 class AlertingContext(ssl.SSLContext):
     """SSL context whose failed handshakes raise errors that contain the TLS alert for `send_alert`.
 
-    The alert tells the peer why the handshake failed. asyncio and uvloop close the connection while the
-    alert is still in a buffer, and lose it.
+    The alert tells the peer why the handshake failed. asyncio and uvloop close the connection while the alert is
+    still in a buffer, and lose it.
     """
 
     sslobject_class = _AlertingObject

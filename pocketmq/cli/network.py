@@ -35,7 +35,7 @@ class Network(Protocol):
         """Return the address at which the broker reaches the name server."""
 
     def listen_port(self, label: str, port: int) -> int:
-        """Return the port that the broker is to listen on; `port`: the one that the cluster chose, 0 for a free one."""
+        """Return the port that the broker is to listen on; `port`: the port chosen by the cluster, 0 for a free one."""
 
     def cut(self, label: str) -> None:
         """Cut the broker off; without effect if it is cut off already."""

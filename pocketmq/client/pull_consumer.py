@@ -162,7 +162,7 @@ class PullConsumer:
         await self.commit_somewhere(queue, consumer_offset)
 
     async def commit_somewhere(self, queue: MessageQueue, consumer_offset: int) -> bool:
-        """As `commit`; return whether the master stored it. A slave's offset never reaches the master: store it again."""
+        """As `commit`; return whether the master stored it. If not, store it again: masters copy none from slaves."""
         self._lifecycle.check_not_closed()
         header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
         answer, broker = await self.instance.invoke_any(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)

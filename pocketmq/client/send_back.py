@@ -1,7 +1,7 @@
 """Sending a message back: the broker delivers it to the group again later, through the group's retry topic.
 
-The message's own broker does it by CONSUMER_SEND_MSG_BACK. While that broker name has no master, a copy is
-sent to the retry topic at another broker, as Apache's clients do.
+The message's own broker does it by CONSUMER_SEND_MSG_BACK. While that broker name has no master, a copy is sent to
+the retry topic at another broker, as Apache's clients do.
 """
 
 import logging

@@ -9,8 +9,8 @@ over the arenas (1 MiB) of the interpreter's own allocator, and an arena with on
 has become idle no such collection happens by itself. It stops the event loop, so it is skipped if there are many objects to
 scan.
 
-Large blocks get pages of their own, which are returned when the block is freed. By default the C library does
-so only until the first of them is freed; later ones are placed among the small blocks.
+Large blocks get pages of their own, which are returned when the block is freed. By default the C library does so only
+until the first of them is freed; later ones are placed among the small blocks.
 """
 
 import asyncio

@@ -67,7 +67,7 @@ class RefusalLog:
             self.write_due()
 
     def over(self, cause: Hashable) -> None:
-        """Report that the cause is gone. A cause that comes and goes is logged once a minute only."""
+        """Report that the cause has ended. A cause that recurs is logged once a minute only."""
         if cause not in self._spells:
             return
         now = self._now()
