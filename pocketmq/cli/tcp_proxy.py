@@ -11,8 +11,8 @@ _CHUNK_SIZE: Final = 1 << 16
 class TcpProxy:
     """A proxy on a free port of 127.0.0.1 that forwards connections to `target`, in a thread of its own.
 
-    While it is cut, connections stay open and nothing is forwarded; new connections are accepted and stay silent. Data sent in
-    the meantime arrives after `join`.
+    While it is cut, connections stay open and nothing is forwarded; new connections are accepted and stay silent. Data sent
+    in the meantime arrives after `join`.
     """
 
     def __init__(self) -> None:
