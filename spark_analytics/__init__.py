@@ -26,7 +26,7 @@ def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options:
 
     `columns`: names, as in the data source, or the default ones. `options` are the data source's, under their names there or
     in Python's style: `topic="Orders"`, `queue_id=[1, 2]`, `starting_timestamp=datetime(...)`, `body_as="json"`. Raises
-    ValueError for these, and FileNotFoundError for a missing store.
+    ValueError for an invalid name or value, and FileNotFoundError for a missing store.
     """
     from pocketmq.spark_analytics.direct import scan as direct
 

@@ -1,7 +1,7 @@
 """Command line: `python -m pocketmq.spark_analytics report | audit | trace | export STORE...`.
 
-Exit codes: 0 success; 1 failure, audit errors, or no message to trace; 2 bad arguments or no store there; 128 + n ended by
-signal n.
+Exit codes: 0 success; 1 failure, audit errors, or no message to trace; 2 bad arguments or a missing store; 128 + n if signal
+n ended it.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, Delay
 
 FOUND: Final = 1
 PIPE_WIDTH: Final = 10_000
-# Up to this size of the logs, a command is done in this process before Spark would have done it (docs/spark.md).
+# Logs up to this size are processed in this process by default, because that is faster than Spark (docs/spark.md).
 DIRECT_SIZE_MAX: Final = 1 << 30
 LOCAL: Final = "local[*]"
 # For a small log, most of the time goes into compiling queries.
@@ -74,7 +74,7 @@ def _in_spark(options: SimpleNamespace, size: int) -> bool:
 
 
 def _by_size(options: SimpleNamespace, size: int) -> bool:
-    """Return whether a command runs in this process: as the user says, or if the log is small and no cluster is named."""
+    """Return whether a command runs in this process: as --engine says; for `auto` if the log is small, without a cluster."""
     if options.engine == "auto":
         return size <= DIRECT_SIZE_MAX and options.master == LOCAL
     return bool(options.engine == "direct")
@@ -119,7 +119,7 @@ def _run(options: SimpleNamespace, files: list[LogFile], complaints: Console) ->
     except (OSError, ValueError):
         spark.stop()
         raise
-    # Not in a `finally`: a signal may interrupt a call to the JVM, which then answers no other call. It ends with this
+    # Not in a `finally`: a signal may interrupt a call to the JVM, which then answers no other call. The JVM ends with this
     # process.
     spark.stop()
     return show()
@@ -245,7 +245,7 @@ def _command(
     check: Callable[[SimpleNamespace], None] = lambda options: None,
     is_direct: Callable[[SimpleNamespace, int], bool] = _in_spark,
 ) -> Command:
-    """Declare a command. `check` refuses options before anything is read. `is_direct`: whether it is done without Spark."""
+    """Declare a command. `check` refuses options before anything is read; `is_direct` tells if it runs without Spark."""
 
     def callback(**values: Any) -> int:
         stores = list(values.pop("stores"))

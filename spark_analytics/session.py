@@ -25,7 +25,7 @@ JAVA_VERSION_MIN: Final = 17
 # Arrow checks on each access that the value lies within its buffer and that the buffer still exists. The batches come from
 # our own workers, so these checks are switched off, which saves much of the JVM's time per row.
 UNCHECKED_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-# Cheaper per row than G1 in the thread that copies columns. Naming two collectors ends the JVM.
+# Cheaper per row than G1 in the thread that copies columns. A JVM does not start if its options name two collectors.
 COLLECTOR: Final = "-XX:+UseParallelGC"
 DEFAULT_JAVA_OPTIONS, EXTRA_JAVA_OPTIONS = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 JARS: Final = "spark.jars"

@@ -110,7 +110,7 @@ def byte_size(value: float, position: int = 0) -> str:
 
 
 def _byte_ticks(largest: float) -> Locator:
-    """Return about three ticks at powers of two: round numbers in KiB, MiB, GiB."""
+    """Return a locator of about three ticks at multiples of a power of two: round numbers in KiB, MiB, GiB."""
     step = 2 ** math.floor(math.log2(max(largest, 4) / 3))
     return MultipleLocator(step if largest / step <= 4.5 else 2 * step)
 

@@ -27,8 +27,9 @@ from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE
 
 FORMATS: Final = ("parquet", "json", "csv")
 STATE: Final = "_rocketmq"
-# CSV cannot represent bytes and maps.
+# Parameters that were added later, with the values that exports of earlier versions have.
 _LATER: Final[dict[str, Any]] = {"period": {}, "hourly": False}
+# CSV cannot represent bytes and maps.
 _AS_TEXT: Final = {"body": "base64(body)", "properties": "to_json(properties)"}
 
 
@@ -110,7 +111,7 @@ class _State:
 
     def check(self, chosen: Chosen) -> None:
         """Raise ExportError if the folder has an export with other parameters."""
-        # Exports of earlier versions lack what was not a parameter then.
+        # Exports of earlier versions lack the parameters that were added later.
         before = _LATER | self.last.get("of", chosen.told())
         for name, value in chosen.told().items():
             if before[name] != value:

@@ -1,4 +1,4 @@
-"""Export of a companion table as it is now: each run adds one file with the time of the run, for series such as lag.
+"""Export of a companion table as it is now: each run adds one file with the time of the run. The files form a time series.
 
     DIR/date=.../offsets-20261125T191626123Z.parquet
 
@@ -27,7 +27,7 @@ def export_table(
 ) -> tuple[int, Path]:
     """Write the rows of a table with a column `at`, the time of the run; return (number of rows, path).
 
-    Raises ValueError for a format that the table cannot have, and OSError.
+    Raises ValueError for an unsupported format, and OSError.
     """
     if file_format not in FORMATS:
         raise ValueError(f"--format is {file_format}: a table is exported as {' or '.join(FORMATS)}")

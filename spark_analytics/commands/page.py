@@ -103,7 +103,7 @@ def _heading(name: str) -> str:
 
 
 def shown_table(name: str, title: str, table: Any) -> ShownTable:
-    """Return the first rows of a table (of the volume, the largest). Columns without any value are left out."""
+    """Return the first rows of a table (of the table `volume`, the largest). Columns without any value are left out."""
     if name == "volume":
         table = table.sort_by([("messages", "descending"), ("time", "ascending"), ("topic", "ascending")])
     content = table.slice(0, ROWS_SHOWN).to_pylist()

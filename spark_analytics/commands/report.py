@@ -1,7 +1,8 @@
 """Report on the contents of stores: tables on the terminal, in CSV and Parquet, and an HTML page.
 
-The log is read in four passes: volume, sizes and latency together (`cells`), delays, repeated keys, and the audit, which
-reads every body. Results of a pass that several queries need are persisted; they are small compared with the log.
+After the span of its store times, the log is read in four passes: volume, sizes and latency together (`cells`), delays,
+repeated keys, and the audit, which reads every body. Results of a pass that several queries need are persisted; they are
+small compared with the log.
 """
 
 import json

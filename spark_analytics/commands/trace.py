@@ -1,6 +1,6 @@
 """History of a message from all of its copies: sent, delayed, prepared, delivered, retried, dead.
 
-Copies of a message carry its unique key and its keys. Several messages may share a key; each has a history of its own. An op
+Copies of a message have its unique key and its keys. Several messages may share a key; each has a history of its own. An op
 message, which ends a transaction, is the exception: it refers to the half message by queue offset, in its body.
 """
 

@@ -1,4 +1,5 @@
-"""Histories of messages by the index: only the records that are shown are read, and op messages of their transactions.
+"""Histories of messages, found through the index: only the records that are shown, and the op messages of their
+transactions, are read.
 
 Finds what `trace --scan` finds, except records that are not in the index.
 """
@@ -68,7 +69,7 @@ def _with_store(store: StoreFolder, rows: Iterable[dict[str, Any]]) -> Rows:
 
 
 def _ops(store: StoreFolder, halves: Rows, levels: DelayLevels) -> Rows:
-    """Return the op messages that resolve some half messages: the queue is read from the halves on, until all are found."""
+    """Return the op messages that resolve some half messages. Op messages behind these are read until all are resolved."""
     found: Rows = []
     open_offsets = {(row["queueId"], row["queueOffset"]) for row in halves}
     begin = min(row["physicalOffset"] for row in halves)

@@ -24,7 +24,7 @@ _CALL: Final = re.compile(r"(sum|min|max)\s*\(\s*(\w+)\s*\)", re.IGNORECASE | re
 _GROUPED: Final = ("string", "int", "bigint", "boolean", "timestamp")
 _MEASURED: Final = {"sum": ("int", "bigint"), "min": ("int", "bigint", "timestamp"), "max": ("int", "bigint", "timestamp")}
 _TOPIC: Final = "topic"
-# Windows are collected up to this number of records per group-by, which has a fixed cost; results are merged in such runs.
+# A group-by has a fixed cost, so it gets at least _ROWS_AT_ONCE records; _TABLES_AT_ONCE of its results are merged at once.
 _ROWS_AT_ONCE: Final = 1 << 17
 _TABLES_AT_ONCE: Final = 64
 

@@ -79,7 +79,7 @@ def _parsed(schema: str) -> tuple[Any, Mapping[str, Any]]:
 
 
 def _with_known_logical_types(schema: Any) -> Any:
-    """Return a schema in which values of other logical types have the types below them, such as a time that of a number."""
+    """Return a schema without unsupported logical types: their values have the underlying type, such as int for a time."""
     if isinstance(schema, list):
         return [_with_known_logical_types(item) for item in schema]
     if not isinstance(schema, dict):
@@ -92,7 +92,7 @@ def _with_known_logical_types(schema: Any) -> Any:
 
 
 class _Types:
-    """Arrow types of schemas; `within` are the names of the records around one."""
+    """Conversion of Avro schemas to Arrow types; `within` are the names of the enclosing records."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named

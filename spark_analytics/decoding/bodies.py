@@ -33,7 +33,7 @@ _ZSTD_STEP: Final = 1024  # expands to 32 MiB at most
 
 
 class BodyError(ValueError):
-    """A body that cannot be decompressed as its sysFlag says, or that is not what its schema says."""
+    """A body that cannot be decompressed by the method in its sysFlag, or that does not match its schema."""
 
 
 def portions(records: Records) -> Iterator[Records]:

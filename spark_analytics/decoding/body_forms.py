@@ -11,13 +11,13 @@ JSON: Final = "json"
 AVRO: Final = "avro"
 PROTOBUF: Final = "protobuf"
 BY_TOPIC: Final = "by topic"
-# Types of bodies without a schema, which may be the forms of a topic.
+# Types of decoded bodies without a schema: forms that `bodyDecoders` may name for a topic.
 TEXT_TYPES: Final = {"plain": pa.binary(), "string": pa.string(), JSON: pa.string()}
 
 
 @dataclass(frozen=True, slots=True)
 class BodyForm:
-    """What the options say about bodies.
+    """The form of bodies that the options request.
 
     `kind` is the value of bodyAs. Bodies of a typed form become values of `arrow_type`, which is None as long as it
     has to be inferred from `samples` records.
@@ -28,14 +28,14 @@ class BodyForm:
     arrow_type: Any = None
     samples: int = 0
     schema: bytes = b""
-    """Of Avro the schema in JSON, of Protocol Buffers the descriptor set."""
+    """For Avro the schema in JSON, for Protocol Buffers the descriptor set."""
     message: str = ""
     topics: tuple[tuple[str, "BodyForm"], ...] = ()
-    """Of the kind BY_TOPIC the form of each topic; a body is then a struct with one field for each of them."""
+    """For the kind BY_TOPIC the form of each topic; a body is then a struct with one field for each of them."""
 
     @property
     def is_inferred(self) -> bool:
-        """Whether the type is unknown yet."""
+        """Whether the type still has to be inferred."""
         return self.is_typed and self.arrow_type is None
 
     @classmethod

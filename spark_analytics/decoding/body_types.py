@@ -53,7 +53,7 @@ def _shown(arrow_type: Any, quoted: Callable[[str], str]) -> str:
 
 
 def scalar(name: str) -> Any:
-    """Return the Arrow type of a Spark type without parts. Raises ValueError."""
+    """Return the Arrow type of a scalar Spark type. Raises ValueError."""
     decimal = _DECIMAL.fullmatch(name.replace(" ", ""))
     if decimal:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))

@@ -22,9 +22,9 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 # System topics in which messages for another topic wait.
 WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 
-# Properties of a timer-topic record that determine its deliver time, in order of precedence: PocketMQ's own; the first of
-# the sender's (delays only until Apache stores the record again on its way); else the time computed by the broker, which
-# Apache rounds down to the last whole second before.
+# Properties of a timer-topic record that determine its deliver time, in order of precedence: PocketMQ's own; the sender's
+# first (a delay counts only until Apache's broker stores the record again on its way); else the time computed by the
+# broker, which Apache's rounds down to the last whole second before it.
 _DUE: Final = "PMQ_DUE_MS"
 _ROLLED: Final = "TIMER_ROLL_TIMES"
 _ASKED: Final = (("TIMER_DELAY_SEC", 1000), ("TIMER_DELAY_MS", 1), ("TIMER_DELIVER_MS", 0), ("__STARTDELIVERTIME", 0))
@@ -34,7 +34,7 @@ _NUMBER: Final = r"^-?[0-9]{1,18}$"
 
 
 def is_of_topics(records: Records, topics: tuple[str, ...]) -> Mask:
-    """Return a mask of the records that belong to one of some topics."""
+    """Return a mask of the records that belong to any of the topics."""
     names, ids = records.topics()
     wanted = np.array([name in {topic.encode() for topic in topics} for name in names], bool)
     mask: Mask = wanted[ids]
@@ -42,7 +42,7 @@ def is_of_topics(records: Records, topics: tuple[str, ...]) -> Mask:
 
 
 def property_numbers(records: Records, name: str) -> tuple[Positions, Mask]:
-    """Return (integer values of a property, clipped to the range of a calendar; mask of rows that have one)."""
+    """Return (integer values of a property, clipped to the range of timestamps; mask of rows that have one)."""
     found = records.property_column(name)
     valid = pc.fill_null(pc.match_substring_regex(found, _NUMBER), False)
     numbers = pc.if_else(valid, found, pa.scalar("0")).cast(pa.int64()).to_numpy()
@@ -57,7 +57,7 @@ def _numbers(records: Records, name: str, arrow_type: Any) -> Any:
 
 
 def _msg_ids(records: Records) -> Any:
-    """Return message ids as the Java client's getMsgId: the unique key, else the offset message id."""
+    """Return message ids as the Java client's getMsgId does: the unique key, else the offset message id."""
     keys = records.property_column(UNIQ_KEY)
     return pc.coalesce(keys, records.offset_msg_ids()) if keys.null_count else keys
 

@@ -138,7 +138,10 @@ def _merged(one: Any, other: Any) -> Any:
 
 
 def _settled(arrow_type: Any) -> Any:
-    """Return a type with text in place of what no sample shows; objects without fields are left out or text."""
+    """Return a type with string in place of types that no sample shows.
+
+    Objects without fields are left out if they are fields, and become string if they are elements of an array.
+    """
     if pa.types.is_struct(arrow_type):
         fields = [(field.name, _settled(field.type)) for field in arrow_type if field.type != pa.struct([])]
         return pa.struct(fields)

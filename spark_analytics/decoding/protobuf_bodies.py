@@ -81,7 +81,7 @@ def _descriptor(descriptors: bytes, message: str) -> Any:
 
 
 def _add(pool: Any, name: str, files: dict[str, Any], added: set[str]) -> None:
-    """Add a file behind those that it imports."""
+    """Add a file after those that it imports."""
     if name in added:
         return
     added.add(name)

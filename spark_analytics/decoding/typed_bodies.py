@@ -62,7 +62,7 @@ def _schema_decoder(form: BodyForm) -> Callable[[bytes], Any]:
 
 
 def decode(records: Records, form: BodyForm, decode_body: Decode) -> None:
-    """Set the decoded bodies of records whose bodies are decompressed."""
+    """Decode the decompressed bodies of some records into `typed`, with the reasons of failures in `body_damage`."""
     reasons: dict[int, str] = {}
     arrays: list[Any] = []
     values: list[Any] = []

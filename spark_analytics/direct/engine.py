@@ -23,7 +23,7 @@ _MACROS: Final = (
     "xxhash64(a) AS hash(a), (a, b, c) AS hash(a, b, c)",
     "percentile(x, p) AS quantile_cont(x, p)",
     "explode(x) AS unnest(x)",
-    # Of Spark's function only the text behind the last delimiter.
+    # Supports only one use of Spark's function: n = -1, the text behind the last delimiter.
     "substring_index(s, d, n) AS list_extract(string_split(s, d), n)",
 )
 _SETTINGS: Final = {
@@ -44,10 +44,10 @@ class Frame:
 
 
 class DirectEngine:
-    """Queries in this process. Not for several threads."""
+    """Queries in this process. Not thread-safe."""
 
     def __init__(self) -> None:
-        # A name for a database is not needed: what does not fit into memory goes to temporary files.
+        # The database needs no file of its own: data that does not fit into memory goes to temporary files.
         self._database = duckdb.connect(":memory:")
         for name, value in _SETTINGS.items():
             self._database.execute(f"SET {name} = {_literal(value)}")
@@ -81,7 +81,7 @@ class DirectEngine:
 
     @contextmanager
     def kept(self, frame: Frame) -> Iterator[Frame]:
-        """Run a query once for several others, in the block."""
+        """Run a query once, and keep its result for the queries in the block."""
         name = self._name()
         self._run(lambda: self._database.execute(f"CREATE TEMP TABLE {name} AS {frame.sql}"))
         yield Frame(name, f"SELECT * FROM {name}")
@@ -114,5 +114,5 @@ def _literal(value: Any) -> str:
 
 
 def _narrowed(column: Any) -> Any:
-    """Return a column with sums as 64-bit integers, which are 128 bits wide in DuckDB."""
+    """Return a column with 64-bit integers in place of DuckDB's sums, which have 128 bits."""
     return column.cast(pa.int64()) if pa.types.is_decimal(column.type) and column.type.scale == 0 else column

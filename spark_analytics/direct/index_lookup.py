@@ -1,7 +1,7 @@
 """Records by key through the index files: only the chains of a key's slots are read, and the records themselves.
 
 A key is indexed together with its topic, so it is looked up once for each topic that the store knows. The index may lack
-records: those of other stores' formats, those behind a damaged index file, and those not dispatched yet.
+records: those that are indexed in another format, those in a damaged index file, and those not dispatched yet.
 """
 
 import logging

@@ -53,7 +53,7 @@ class Scan:
         self.schema = arrow_schema(self._columns)
 
     def only(self, columns: Sequence[str]) -> "Scan":
-        """Return a scan of the same stores with other columns; an inferred type of bodies stays. Raises ValueError."""
+        """Return a scan of the same stores with other columns; an inferred type of bodies is kept. Raises ValueError."""
         chosen = copy.copy(self)
         chosen._choose(columns)
         return chosen
@@ -118,7 +118,8 @@ def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options:
     """Return a pyarrow.RecordBatchReader over the messages of stores, or over a companion table (`table="offsets"`).
 
     `columns`: names, as in the data source; `options` are the data source's, such as `topic="Orders"`, `queue_id=[1, 2]`,
-    `starting_timestamp=datetime(...)`, `mode="PERMISSIVE"`. Raises ValueError for these, and FileNotFoundError for a store.
+    `starting_timestamp=datetime(...)`, `mode="PERMISSIVE"`. Raises ValueError for an invalid name or value, and
+    FileNotFoundError for a missing store.
     """
     scan = scan_of(stores, columns, **options)
     # A missing store, and an unknown topic, is an error of this call rather than of the first batch.

@@ -166,7 +166,7 @@ def is_remote(path: str) -> bool:
 
 
 def gap_of(path: str) -> int:
-    """Return the gap in bytes between two wanted stretches of a file up to which the gap is read along."""
+    """Return the size of the largest gap between two wanted parts of a file that is read together with them."""
     return GAP_REMOTE if is_remote(path) else GAP_LOCAL
 
 

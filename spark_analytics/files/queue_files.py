@@ -52,7 +52,7 @@ class QueueFile:
 
         `count_max`: only the first so many units of the file.
 
-        Raises DamagedFileError if units are missing before others.
+        Raises DamagedFileError if units are missing although the queue continues in the next file.
         """
         first = self.file.start // _UNIT
         capacity = self.file.size // _UNIT
@@ -105,7 +105,7 @@ class QueueFile:
         return low
 
     def first_from(self, physical_offset: int, count: int) -> int:
-        """Return the number of the first unit, of `count`, that points to a physical offset or behind it."""
+        """Return the number of the first of `count` units that points to `physical_offset` or behind it; else `count`."""
         low = 0
         with open_file(self.file.path) as stream:
             while low < count:

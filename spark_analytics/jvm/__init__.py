@@ -1,7 +1,7 @@
 """The data source `rocketmq` in Java: its sources in `src`, and the jar built from them (`build`).
 
 Spark passes rows from a Python data source through a socket and copies each of them; a data source in Java decodes its
-columns where Spark reads them, and is told which columns, filters, limits and aggregates a query has.
+columns where Spark reads them, and receives the columns, filters, limits and aggregates of a query.
 """
 
 from pathlib import Path

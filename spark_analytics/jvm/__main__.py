@@ -1,4 +1,4 @@
-"""`python -m pocketmq.spark_analytics.jvm` prints the path of the jar, for `--jars`; with `build` it builds it."""
+"""`python -m pocketmq.spark_analytics.jvm` prints the path of the jar, for `--jars`; with `build` it builds the jar."""
 
 import argparse
 import sys

@@ -24,7 +24,7 @@ _TIME: Final = (2020, 1, 1, 0, 0, 0)
 
 
 class BuildError(RuntimeError):
-    """The sources do not compile, or there is nothing to compile them with."""
+    """The sources do not compile, or there is no compiler."""
 
 
 def java_sources() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Queries over stores, one topic per module: DataFrame programs over the data source, without file access of their own.
+"""Queries over stores, one subject per module: SQL over the log and the companion tables, without file access of their own.
 
-Each takes `Stores` (or another query's result) and returns lazy DataFrames.
+A query takes `Stores`, some also another query's result. It returns a lazy frame of the engine, or rows as a pyarrow.Table.
 """

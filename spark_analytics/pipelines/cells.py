@@ -1,4 +1,4 @@
-"""Volume, sizes and latency from one pass over the log, which counts records in few cells that are kept.
+"""Volume, sizes and latency from one pass over the log, which counts the records in a small number of cells.
 
 A cell is a combination of topic, time, sender, broker, size bucket and latency bucket. Times are cut into at most
 TIMES_MAX steps, from seconds to days by the span of the log. Size and latency buckets are quarters of an octave, so
@@ -23,7 +23,7 @@ TIMES_MAX: Final = 240
 NEGATIVE_BUCKET: Final = -2
 ZERO_BUCKET: Final = -1
 
-# The second alternative excludes copies stored by the broker on a client's behalf, later than they arrived.
+# The second alternative excludes copies that the broker stored later than the message arrived.
 _IS_STRAIGHT: Final = f"""
   topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}') AND reconsumeTimes = 0
   OR NOT (reconsumeTimes > 0 OR (sysFlag & 12) = 8 OR topic IN ({quoted(INNER_TOPICS)})
@@ -57,7 +57,7 @@ FROM {cells} GROUP BY sender, broker ORDER BY messages DESC, sender, broker
 """
 # A quantile is the largest integer of its bucket, but at most the observed maximum.
 _UPPER: Final = f"CAST(ceil(power(2, (bucket + 1) / CAST({BUCKETS_AN_OCTAVE} AS DOUBLE))) AS BIGINT) - 1"
-# The cells of a topic in the order of a bucket, with the number of messages up to each and in all.
+# The buckets of each topic in ascending order, with the number of messages up to each bucket and in all.
 _RANKED: Final = """
 SELECT *, sum(messages) OVER (PARTITION BY topic ORDER BY bucket RANGE UNBOUNDED PRECEDING) AS up_to,
        sum(messages) OVER (PARTITION BY topic) AS in_all

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class Engine(Protocol):
-    """What the queries need. A frame is the engine's own lazy query result."""
+    """The operations that the queries need. A frame is the engine's own lazy query result."""
 
     def messages(self, paths: Sequence[str], columns: Sequence[str], options: Mapping[str, str]) -> Any:
         """Return the named columns of the log; `options` are the data source's."""

@@ -1,7 +1,7 @@
 """Lateness of delayed messages.
 
 A delayed message is stored twice: when it is sent, in SCHEDULE_TOPIC_XXXX (a level) or rmq_sys_wheel_timer (any time), and
-when it is delivered, under its real topic. Both copies carry the requested delay and the client's key, so the lateness
+when it is delivered, under its real topic. Both copies have the requested delay and the client's key, so the lateness
 follows from the log: store time of the delivered copy - due time. When a consumer fails, it sends the message through the
 schedule topic again, under another real topic, level and reconsume count: each such journey is counted separately. Copies
 that agree in all of these (a producer's retry, a delivery repeated after a crash) are paired in the order in which they
@@ -21,7 +21,7 @@ from pocketmq.store.format.message import SCHEDULE_TOPIC
 OFFENDERS: Final = 20
 LATE_BUCKETS_AN_OCTAVE: Final = 2
 SERIES_STEP_MIN_S: Final = 60
-# For clients without unique keys, a message is identified by birth and keys.
+# If the client sets no unique key, a message is identified by its born timestamp, born host and keys.
 _MESSAGE: Final = "coalesce(uniqKey, concat(unix_millis(bornTimestamp), ' ', bornHost, ' ', coalesce(keys, '')))"
 _JOURNEYS: Final = f"""
 SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled, real_topic,

@@ -1,8 +1,8 @@
 """The queried stores, as frames of their log and of their companion tables.
 
-Queries are written in the SQL that Spark and DuckDB share; `direct.engine` lists the functions of Spark's that may be used
-besides. Control characters stand in them as such, since the two read escapes differently; names such as `group`, which are
-words of SQL, are put between backticks.
+Queries are written in the SQL that Spark and DuckDB share; `direct.engine` lists the functions of Spark that may be used in
+addition. Control characters are written literally, since the two interpret escapes differently; names that are keywords of
+SQL, such as `group`, are put between backticks.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def property_of(name: str) -> str:
 
 
 def has_property(name: str) -> str:
-    """Return SQL for a fast test whether such a property may exist; also true for names that end the same."""
+    """Return SQL for a fast test whether a property may exist; also true if another property's name ends with this name."""
     return f"contains(rawProperties, '{name}\x01')"
 
 

@@ -9,7 +9,7 @@ from pocketmq.spark_analytics.decoding.body_types import of_ddl, of_spark
 from pocketmq.spark_analytics.decoding.json_bodies import check_type
 from pocketmq.spark_analytics.files.places import files_of, read_at
 
-# Value of bodySchema for a schema from a sample.
+# Value of bodySchema for a schema that is inferred from a sample.
 INFER: Final = "infer"
 SAMPLES: Final = 1000
 SAMPLES_MAX: Final = 100_000
@@ -17,7 +17,7 @@ _DECODER_OPTIONS: Final = ("bodyAs", "bodySchema", "bodyMessage", "inferSamples"
 _DECODER_KINDS: Final = (*TEXT_TYPES, AVRO, PROTOBUF)
 _DECODERS_EXAMPLE: Final = '{"Orders": {"bodyAs": "json", "bodySchema": "id bigint"}}'
 SCHEMA_SIZE_MAX: Final = 16 << 20
-# Kinds that need a schema, and what it is.
+# Kinds that need the option bodySchema -> its value, for errors.
 SCHEMAS: Final = {AVRO: "an Avro schema in JSON, or its file", PROTOBUF: "the file of a descriptor set"}
 
 
@@ -54,7 +54,7 @@ def body_form(
 
 
 def _forms(decoders: str) -> dict[str, BodyForm]:
-    """Return the forms by topic of the option bodyDecoders, a JSON object or its file. Raises as body_form."""
+    """Return the forms by topic of the option bodyDecoders, a JSON object or its file. Raises the errors of body_form."""
     text = decoders if decoders.startswith("{") else _content(decoders, "bodyDecoders").decode(errors="replace")
     try:
         by_topic = json.loads(text)

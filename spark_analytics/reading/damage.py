@@ -2,7 +2,7 @@
 
 There are four kinds of damage: invalid bytes before the end of the log; missing bytes (a file that is truncated or missing
 before another one); a record whose lengths do not add up; and, when bodies are decompressed or decoded by a schema, a body
-that cannot be. A row for one of the first three holds only the place; a row for the last holds everything but the body. The
+for which this fails. A row for one of the first three has only the position; a row for the last has all but the body. The
 damaged bytes are put into the corrupt-record column, if the schema has one.
 """
 

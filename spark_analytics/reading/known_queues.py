@@ -1,7 +1,7 @@
 """Check of the options `topic` and `queueId` against the topics and queues of the stores that are read.
 
-A topic is known if it has a ConsumeQueue, or an entry in config/topics.json. Stores without that file, as single log files
-and partial copies, do not say which topics they hold, so every name is accepted there.
+A topic is known if it has a ConsumeQueue, or an entry in config/topics.json. Stores without that file, such as single log
+files and partial copies, do not list the topics that they hold, so every name is accepted there.
 """
 
 import posixpath

@@ -17,7 +17,7 @@ Neither the file `abort` nor the checkpoint is part of the rule: they tell wheth
 ends. Old records that a truncation left behind the end are not found by (3): a start truncates queues together with the
 log, and the old records were stored before the newest one in front of them. (If Apache's broker has truncated a damaged log
 and nothing has been stored since, they cannot be told from damage by (b), and are read or refused as records behind it.)
-Remote files are searched for (b) only as far as AHEAD_REMOTE, and the queues of remote stores are not asked (a).
+Remote files are searched for (b) only as far as AHEAD_REMOTE, and the queues of remote stores are not read for (a).
 """
 
 import logging
@@ -34,7 +34,7 @@ from pocketmq.store.format.record_window import RecordWindow
 log = logging.getLogger(__name__)
 
 AHEAD_REMOTE: Final = 64 << 20
-# Records at the end of a stretch that are tried as a proof.
+# Number of records at the end of a window that are checked as a possible proof.
 _TRIED_MAX: Final = 4
 _NEVER: Final = -1
 
@@ -71,7 +71,7 @@ def cuts_to_end(file: LogFile, begin: int, split_size: int) -> list[int]:
 
 
 def _newest_ms(window: RecordWindow, is_last_valid: bool) -> int:
-    """Return the store time of a window's last valid record, the last or the one before it; _NEVER without."""
+    """Return the store time of a window's last valid record, its last or last but one; _NEVER if there is none."""
     times = window.fixed("store_timestamp_ms")[: len(window) if is_last_valid else len(window) - 1]
     return int(times[-1]) if len(times) else _NEVER
 

@@ -1,6 +1,6 @@
 """Reads of a CommitLog as Arrow record batches: the splits of the chosen stores, and the rows of a split.
 
-Both the data source for Spark and reads without Spark are made of this.
+Both the data source for Spark and reads without Spark use it.
 """
 
 import logging

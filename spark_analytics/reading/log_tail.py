@@ -5,10 +5,10 @@ few small reads. All files before the newest one belong to the log entirely, sin
 one is full.
 
 A record's header is written before its body, so the newest records may be incomplete. A record counts when it is valid as a
-whole, by the rules of a broker's recovery; this is checked for the last window that is read. An invalid record holds the end
-back. If it is still invalid after a second and others follow it, it is damage rather than a record being written. The same
-holds for bytes where no record begins: after a second they are damage if a record follows them within LOOK_AHEAD that proves
-by rule 3b of `log_end` that the log goes on.
+whole, by the rules of a broker's recovery; this is checked for the last window that is read. The end is set before an
+invalid record. If it is still invalid after a second and others follow it, it is damage rather than a record being written.
+The same holds for bytes where no record begins: after a second they are damage if a record follows them within LOOK_AHEAD
+that proves by rule 3b of `log_end` that the log goes on.
 """
 
 import time
@@ -72,7 +72,7 @@ class LogTail:
         return newest.physical_offset + self._position
 
     def settled(self, files: list[LogFile]) -> int:
-        """As `follow`, but if the end is held back, wait up to a second for the record there to be completed."""
+        """As `follow`, but if an invalid record is at the end, wait up to a second for it to be completed."""
         end = self.follow(files)
         while self._doubted != _NONE and time.monotonic() < self._doubted_until:
             time.sleep(DOUBT_S / 10)
@@ -157,7 +157,7 @@ def has_record(file: LogFile, position: int) -> bool:
 
 
 def is_boundary(file: LogFile, position: int) -> bool:
-    """Return whether a record begins at a position, or the file is full there (the filler's size is not checked)."""
+    """Return whether a record begins at a position, or the file is full there (the BLANK's size is not checked)."""
     mark = _mark(file, position)
     if len(record_candidates(mark, file.physical_offset + position)):
         return True

@@ -147,7 +147,7 @@ class Pruning:
         return begin, end
 
     def records(self, records: Records) -> Records:
-        """Return the wanted ones of some records."""
+        """Return only the wanted records."""
         bounds = self.physical_offsets
         if bounds != Bounds():
             own = records.physical_offsets

@@ -3,8 +3,8 @@
 A broker dispatches the records to their queues in the order of the log. So each queue is complete up to the newest unit of
 all queues, and the records of a topic up to there are known from its queues; the rest of the log is scanned. While a broker
 runs, or after it has crashed, the queues are trusted only up to the checkpoint, since a power cut may have taken recent
-units from some queues and not from others. (This is about units that queues lack; a unit whose record is there proves in
-any case that the log reaches it.)
+units from some queues and not from others. (The checkpoint matters only for missing units: a unit whose record exists always
+proves that the log extends to it.)
 
 Missing or inconsistent queues do not fail a query: the log is scanned instead, and a log line says why.
 """
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 # A checkpoint's timestamps are not taken exactly at the syncs (StoreCheckpoint.getMinTimestamp).
 _CHECKPOINT_MARGIN_MS: Final = 3000
-# Queues are read by the driver alone, so this is not worthwhile for more than this fraction of the log's size.
+# Queues are read by the driver alone, so they are used only if their units are this many times smaller than the log.
 UNITS_SHARE_MAX: Final = 100
 # Finding the end of a queue takes some 30 small reads, each a request if the files are remote; this many run at once.
 REQUESTS_MAX: Final = 32
@@ -51,7 +51,7 @@ class BrokenQueueError(ValueError):
 
 
 class LastUnit(NamedTuple):
-    """Where the newest unit of a queue points to."""
+    """The record that the newest unit of a queue points to."""
 
     physical_offset: int
     size: int
@@ -114,7 +114,7 @@ def _in_file(
 
 
 def _stop(files: list[LogFile], index: int) -> int:
-    """Physical offset behind all records of a file, including those that it has lost."""
+    """Return the physical offset behind all records of a file, including those that it has lost."""
     return files[index + 1].physical_offset if index + 1 < len(files) else files[index].end
 
 
@@ -221,7 +221,7 @@ def _records(
 ) -> tuple[Positions, Positions]:
     """Return (physical offsets, sizes) of the wanted records between two physical offsets, ascending.
 
-    `is_whole`: read all units, also those that point elsewhere; else damage in others is not noticed.
+    `is_whole`: read all units, also those that point outside of this range; otherwise damage in those is not noticed.
 
     Raises BrokenQueueError, DamagedFileError, OSError.
     """

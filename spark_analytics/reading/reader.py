@@ -6,7 +6,7 @@ file's stretch; the bytes between them are not read, and their pages are never t
 
 A chain ends either at the BLANK that fills a file or at invalid bytes: unwritten, torn, or left behind by an earlier
 truncation. In either case nothing behind that point belongs to the log, even if it looks like records. Therefore a reader
-that starts in the middle of a file must be told by the planner where the chain ends (`split_planning`).
+that starts in the middle of a file gets the end of the chain from the planner (`split_planning`).
 """
 
 import logging

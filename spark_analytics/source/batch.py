@@ -55,9 +55,9 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _warn_of_columns(splits: Sequence[Split]) -> None:
-    """Warn once in this process, which plans a session's reads, that a large read decodes columns that nobody may use.
+    """Warn once in this process, which plans a session's reads, that a large read decodes columns that may not be used.
 
-    Spark does not tell a data source in Python which columns a query uses. Properties, tags and keys are the dearest ones.
+    Spark does not tell a data source in Python which columns a query uses. The most expensive are properties, tags and keys.
     """
     size = sum(split.size for split in splits)
     if size >= WARNED_SIZE_MIN and not _warned:
@@ -81,7 +81,7 @@ class FilteringCommitLogReader(CommitLogReader):
 
 
 def with_body_type(options: ReadOptions, schema: StructType) -> ReadOptions:
-    """Take the type of JSON bodies from a schema, if it has one: so what was inferred at first stays. Raises ValueError."""
+    """Take the type of JSON bodies from a schema, if it has one, so that it is inferred only once. Raises ValueError."""
     given = next((field.dataType for field in schema.fields if field.name == BODY), None)
     if isinstance(given, StructType) and options.body.topics:
         return replace(

@@ -8,7 +8,8 @@ micro-batch that is planned again after a crash has the same bounds and therefor
 Options, besides those of a batch read that select rows and columns:
     startingOffsets     earliest (default), latest, or a physical offset; only for a query without a checkpoint
     maxBytesPerTrigger  approximate bytes of log per micro-batch, in all stores together; 512m by default
-    maxRecordsPerTrigger  maximum of records of the log per micro-batch, of any topic, in all stores together; no default
+    maxRecordsPerTrigger  maximum number of records of the log per micro-batch, of any topic, in all stores together; no
+                        default
     failOnDataLoss      true (default): the query fails if records are gone before it has read them, because retention has
                         deleted them or the log was truncated. false: it continues at the next available record
 
@@ -250,7 +251,8 @@ def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
         found = None
         stop = end - file.physical_offset
         if end >= file.end:
-            # Behind the BLANK of a full file there may be old records. It is looked for if no record begins before its tail.
+            # Behind the BLANK of a full file there may be old records. The BLANK is searched for only if no record begins
+            # before the file's tail.
             tail = file.size - FULL_FILE_TAIL
             found = next_candidate(file, start, tail) if start < tail else None
             stop = full_end(file, 0) if found is None else tail

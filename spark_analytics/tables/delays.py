@@ -50,7 +50,7 @@ DDL: Final = (
 )
 DELAY_OFFSETS: Final = "delayOffset.json"
 CANCELLED: Final = "delayCancelled.json"
-# As in store.timer_checkpoint: PocketMQ's checkpoint ends with a checksum.
+# As in store.timer.timer_checkpoint: PocketMQ's checkpoint ends with a checksum.
 _SEAL_BASE: Final = 0x504D5154 << 32
 _UNITS_READ: Final = 1 << 16
 
@@ -116,7 +116,9 @@ def _levels(part: Part) -> Iterator[Rows]:
 
 
 class _Checkpoint(NamedTuple):
-    """Progress of the timers: slots before `read_time_ms` are done, and in the others all before `delivered_before`."""
+    """Progress of the timers: those in slots before `read_time_ms` are processed, and in later slots those before
+    `delivered_before` (due time in ms, physical offset).
+    """
 
     read_time_ms: int
     queue_offset: int

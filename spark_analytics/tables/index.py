@@ -100,7 +100,7 @@ def _header(file: RowFile) -> tuple[int, ...]:
 
 
 def entry_count(file: RowFile) -> int:
-    """Return the number behind that of a file's last entry. Raises DamagedFileError."""
+    """Return the number of a file's last entry plus one. Raises DamagedFileError."""
     return _header(file)[5]
 
 

@@ -1,11 +1,14 @@
 """Table `transactions`: one row per half message, with its outcome.
 
-    topic, queueId          destination if it is committed producerGroup           group that is asked about its state
-    uniqKey halfQueueOffset         queue offset of the half message in RMQ_SYS_TRANS_HALF_TOPIC physicalOffset          of
-    its record bornTimestamp, storeTimestamp checkTimes              number of times the broker had asked the producer when
-    this record was stored state                   pending; resolved: an op message names it; putBack: after a check the
-    broker stored it again, as a
-                            later row; givenUp: after too many checks it was moved to TRANS_CHECK_MAX_TIME_TOPIC
+    topic, queueId          destination if it is committed
+    producerGroup           group that is asked about its state
+    uniqKey
+    halfQueueOffset         queue offset of the half message in RMQ_SYS_TRANS_HALF_TOPIC
+    physicalOffset          of its record
+    bornTimestamp, storeTimestamp
+    checkTimes              number of times the broker had asked the producer when this record was stored
+    state                   pending; resolved: an op message names it; putBack: after a check the broker stored it again, as
+                            a later row; givenUp: after too many checks it was moved to TRANS_CHECK_MAX_TIME_TOPIC
     outcome                 committed: the message is in its topic (or waits for its delay); rolledBack: resolved, but not
                             in its topic; null: still open, or unknown because the topic no longer exists
     store                   the store's folder

@@ -21,7 +21,7 @@ public record Column(String name, DataType type, boolean isNullable, Decoder dec
         return new StructField(name, type, isNullable, Metadata.empty());
     }
 
-    /** Returns the same column, which may be null or not. */
+    /** Returns the same column with the given nullability. */
     public Column nullable(boolean isNullable) {
         return new Column(name, type, isNullable, decoder);
     }

@@ -30,11 +30,11 @@ final class DerivedVectors {
         return isOf(SCHEDULE_TOPIC, rows, row) || isOf(TIMER_TOPIC, rows, row) || isOf(HALF_TOPIC, rows, row);
     }
 
-    /** The integer value of one property, limited to the range of a calendar. */
+    /** The integer value of one property, clipped to the range of timestamps. */
     private static final class NumberCursor {
         private final Rows rows;
         private final TextVectors.PropertyCursor cursor;
-        /** The number of the row that {@link #read} found one in. */
+        /** The number that the last successful {@link #read} found. */
         long value;
 
         NumberCursor(Rows rows, String name) {
@@ -151,8 +151,8 @@ final class DerivedVectors {
         private final long[] delaysMs;
         private final NumberCursor level;
         // Properties of a timer-topic record that determine its deliver time, in order of precedence: PocketMQ's own; the
-        // first of the sender's (delays only until Apache stores the record again on its way); else the time computed by
-        // the broker, which Apache rounds down to the last whole second before.
+        // sender's first (a delay counts only until Apache's broker stores the record again on its way); else the time
+        // computed by the broker, which Apache's rounds down to the last whole second before it.
         private final NumberCursor due;
         private final NumberCursor rolled;
         private final List<Asked> asked;

@@ -28,7 +28,7 @@ final class Lz4Frame {
         this.plain = new byte[Math.min(4 * (end - begin) + 64, sizeMax + 1)];
     }
 
-    /** Returns what a frame contains, null if that is more than {@code sizeMax} bytes or the frame is invalid. */
+    /** Returns the content of a frame, null if that is more than {@code sizeMax} bytes or the frame is invalid. */
     static byte[] decompressed(byte[] data, int begin, int end, int sizeMax) {
         Lz4Frame frame = new Lz4Frame(data, begin, end, sizeMax);
         try {

@@ -19,7 +19,7 @@ public final class Properties {
         void entry(int begin, int divider, int end);
     }
 
-    /** Passes each entry with a name and a value, in their order. */
+    /** Passes each entry with a name and a value, in order. */
     static void each(byte[] data, int begin, int end, Entries entries) {
         int from = begin;
         int divider = -1;
@@ -37,7 +37,7 @@ public final class Properties {
         }
     }
 
-    /** Returns the value of a property as its begin, in the high half, and its end; -1 if it is absent. */
+    /** Returns the begin (high 32 bits) and the end (low 32 bits) of a property's value; -1 if it is absent. */
     public static long find(byte[] data, int begin, int end, byte[] name) {
         long found = -1;
         int from = begin;

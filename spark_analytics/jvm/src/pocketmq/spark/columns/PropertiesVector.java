@@ -5,7 +5,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** All properties of a record as a map; decoded for a whole batch when the first map of it is asked for. */
+/** All properties of a record as a map; decoded for a whole batch when the first of its maps is requested. */
 final class PropertiesVector extends RecordVector {
     private final Rows rows;
     private final Part names = new Part();

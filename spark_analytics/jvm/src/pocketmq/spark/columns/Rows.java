@@ -23,7 +23,7 @@ public final class Rows {
     /** Path of the records' file. */
     public String path = "";
 
-    /** Bodies as they were sent, of those rows that are stored compressed; null if they are not asked for. */
+    /** Decompressed bodies, by row, of the bodies that are stored compressed; null if bodies are not to be decompressed. */
     final byte[][] plain;
 
     private int plainSize;
@@ -40,7 +40,7 @@ public final class Rows {
         return count;
     }
 
-    /** A number that is another one for each batch. */
+    /** A number that changes with each batch. */
     public int version() {
         return version;
     }
@@ -82,7 +82,7 @@ public final class Rows {
         return -1;
     }
 
-    /** Returns whether a row's body was asked for as it was sent, but could not be decompressed. */
+    /** Returns whether a row's body was to be decompressed, but could not be. */
     boolean isBodyDamaged(int row) {
         return plain != null && plain[row] == null && Bodies.isCompressed(sysFlag(row));
     }
@@ -106,8 +106,8 @@ public final class Rows {
     /**
      * Finds the parts of a record; returns whether body, topic and properties fill it exactly.
      *
-     * <p>The row is not counted before {@link #keep} is called. Each length is used only after it was seen to stay within
-     * the record.
+     * <p>The row is not counted before {@link #keep} is called. Each length is checked against the record's end before it is
+     * used.
      */
     public boolean look(int start, int size) {
         byte[] data = this.data;

@@ -2,9 +2,9 @@ package pocketmq.spark.files;
 
 import java.io.IOException;
 
-/** What tells the beginning of a record, and the BLANK that fills the rest of a file. */
+/** Recognition of the beginning of a record by its mark, and of the BLANK that fills the rest of a file. */
 public final class Marks {
-    /** As much of a record as tells that there is one. */
+    /** Size of a record's mark: its first bytes, including magic code and physical offset, by which it is recognised. */
     public static final int SIZE = Layout.PHYSICAL_OFFSET_POSITION + 8;
 
     public static final long NONE = -1;

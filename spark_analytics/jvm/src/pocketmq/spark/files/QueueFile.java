@@ -125,7 +125,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
                 && BigEndian.int8(data, at + Layout.UNIT_PHYSICAL_OFFSET_POSITION) >= 0;
     }
 
-    /** Returns the number of the first unit, of {@code count}, that points to a physical offset or behind it. */
+    /** Returns the number of the first of {@code count} units that points to a physical offset or behind it. */
     public int firstFrom(long physicalOffset, int count) throws IOException {
         int low = 0;
         int high = count;
@@ -146,7 +146,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
         return low;
     }
 
-    /** Returns the bytes of the units {@code first} to {@code stop}. Throws DamagedFileException if some of them are lost. */
+    /** Returns the bytes of the units {@code first} to {@code stop}. Throws DamagedFileException if some are lost. */
     public byte[] units(int first, int stop) throws IOException {
         int count = Math.max(stop - first, 0);
         try (FileBytes bytes = files.openPlanned(path)) {
@@ -160,7 +160,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
         }
     }
 
-    /** Where a unit points to. */
+    /** The record that a unit points to. */
     public record Unit(long physicalOffset, int size) {}
 
     /** Returns the newest unit of a queue, null if it has none that points to a record. */

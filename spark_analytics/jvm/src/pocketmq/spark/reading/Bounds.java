@@ -21,7 +21,7 @@ public record Bounds(long low, long high) implements Serializable {
         return equals(ALL);
     }
 
-    /** Returns this range restricted by {@code x comparison value}, null if the comparison is not one of numbers. */
+    /** Returns this range restricted by {@code x comparison value}, null for any other comparison than of numbers. */
     public Bounds narrowed(String comparison, long value) {
         return switch (comparison) {
             case "=", "<=>" -> new Bounds(Math.max(low, value), Math.min(high, value));

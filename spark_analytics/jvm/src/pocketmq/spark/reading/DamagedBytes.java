@@ -5,7 +5,7 @@ import pocketmq.spark.files.LogFile;
 /**
  * Bytes [begin, stop) of a file that are not valid records, although the log continues behind them.
  *
- * @param why what is wrong with them; they may be missing from the file, then {@code stop} may be behind its last byte
+ * @param why reason why they are invalid; if they are missing from the file, {@code stop} may be behind its last byte
  */
 public record DamagedBytes(LogFile file, long begin, long stop, String why) implements Piece {
     static DamagedBytes invalid(LogFile file, long begin, long stop) {

@@ -18,7 +18,7 @@ import pocketmq.spark.files.StoreFiles;
  * Check of the options {@code topic} and {@code queueId} against the topics and queues of the stores that are read.
  *
  * <p>A topic is known if it has a ConsumeQueue, or an entry in config/topics.json. Stores without both, and single log files,
- * do not say which topics they hold, so every name is accepted there.
+ * do not list the topics that they hold, so every name is accepted there.
  */
 public final class KnownQueues {
     private static final int NAMES_LENGTH_MAX = 400;
@@ -28,7 +28,7 @@ public final class KnownQueues {
                     JsonReadFeature.ALLOW_TRAILING_COMMA)
             .build();
 
-    /** What a store knows: its topics with the entry of each in config/topics.json, an empty one if it has none. */
+    /** A store with its topics, and the entry of each in config/topics.json: an empty one if it has none. */
     private record Store(StoreFiles files, String root, Map<String, JsonNode> topics) {}
 
     private KnownQueues() {}

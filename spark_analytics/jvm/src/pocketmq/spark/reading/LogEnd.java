@@ -12,12 +12,12 @@ import pocketmq.spark.files.Marks;
  * The rule that decides where a log ends, as spark_analytics/reading/log_end.py describes it.
  *
  * <p>The chain of records in the log's last file is followed from a record known to belong to the log. Where it ends without
- * a BLANK, the log nevertheless goes on if a ConsumeQueue says so, or if a valid record behind was stored later than the last
- * valid record before; the bytes between are damage.
+ * a BLANK, the log nevertheless goes on if a ConsumeQueue proves it, or if a valid record behind that position was stored
+ * later than the last valid record before it; the bytes between are damage.
  */
 final class LogEnd {
     private static final long AHEAD_REMOTE = 64 << 20;
-    /** Records at the end of a stretch that are tried as a proof. */
+    /** Number of records at the end of a window that are checked as a possible proof. */
     private static final int TRIED_MAX = 4;
 
     private static final int FIRST_WINDOW_SIZE = 64 << 10;

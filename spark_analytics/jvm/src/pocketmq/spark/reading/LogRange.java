@@ -9,11 +9,11 @@ import pocketmq.spark.files.Layout;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
 
-/** Places in a log between physical offsets, for reads that know where the log ends. */
+/** Records and splits of a log between physical offsets, for reads that know where the log ends. */
 public final class LogRange {
     private LogRange() {}
 
-    /** Returns the physical offset of the first record at or behind one, or {@code end}, the end of the log. */
+    /** Returns the physical offset of the first record at or behind {@code physicalOffset}; the log's end if none is. */
     public static long firstFrom(List<LogFile> files, long physicalOffset, long end) throws IOException {
         for (LogFile file : files) {
             long start = Math.max(physicalOffset - file.physicalOffset(), 0);
@@ -24,8 +24,8 @@ public final class LogRange {
                 long found = Marks.NONE;
                 long stop = end - file.physicalOffset();
                 if (end >= file.end()) {
-                    // Behind the BLANK of a full file there may be old records; it is looked for only if no record begins
-                    // before its tail.
+                    // Behind the BLANK of a full file there may be old records. The BLANK is searched for only if no record
+                    // begins before the file's tail.
                     long tail = file.size() - SplitPlanning.FULL_FILE_TAIL;
                     found = start < tail ? Marks.next(file, bytes, start, tail) : Marks.NONE;
                     stop = found == Marks.NONE ? SplitPlanning.fullEnd(file, 0) : tail;
@@ -41,7 +41,7 @@ public final class LogRange {
         return end;
     }
 
-    /** Returns the physical offset behind {@code count} records from one on, or {@code end} if there are fewer. */
+    /** Returns the physical offset behind {@code count} records from {@code physicalOffset} on; {@code end} if too few. */
     public static long behind(List<LogFile> files, long physicalOffset, long end, long count) throws IOException {
         long left = count;
         for (LogFile file : files) {
@@ -100,7 +100,7 @@ public final class LogRange {
         }
     }
 
-    /** Returns whether a record begins at a position, or the file is full there (the filler's size is not checked). */
+    /** Returns whether a record begins at a position, or the file is full there (the BLANK's size is not checked). */
     private static boolean isBoundary(LogFile file, long position) throws IOException {
         try (FileBytes bytes = file.open()) {
             if (position == file.size() || Marks.hasRecord(file, bytes, position)) {

@@ -15,10 +15,10 @@ import pocketmq.spark.files.Marks;
  * previous one is full.
  *
  * <p>A record's header is written before its body, so the newest records may be incomplete. A record counts when it is valid
- * as a whole, by the rules of a broker's recovery; this is checked for the last window that is read. An invalid record holds
- * the end back. If it is still invalid after a second and others follow it, it is damage rather than a record being written.
- * The same holds for bytes where no record begins: after a second they are damage if a record follows them within LOOK_AHEAD
- * that proves that the log goes on, as {@link LogEnd} says.
+ * as a whole, by the rules of a broker's recovery; this is checked for the last window that is read. The end is set before
+ * an invalid record. If it is still invalid after a second and others follow it, it is damage rather than a record being
+ * written. The same holds for bytes where no record begins: after a second they are damage if a record follows them within
+ * LOOK_AHEAD that proves that the log goes on, by the rule of {@link LogEnd}.
  */
 public final class LogTail {
     private static final long DOUBT_NS = 1_000_000_000;
@@ -77,7 +77,7 @@ public final class LogTail {
         return newest.physicalOffset() + position;
     }
 
-    /** As {@link #follow}, but if the end is held back, waits up to a second for the record there to be completed. */
+    /** As {@link #follow}, but if an invalid record is at the end, waits up to a second for it to be completed. */
     public long settled(List<LogFile> files) throws IOException {
         long end = follow(files, Marks.NONE);
         while (doubted != Marks.NONE && System.nanoTime() < doubtedUntil) {

@@ -10,7 +10,7 @@ import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
 
 /**
- * Only the records that a split lists.
+ * Reads only the records that a split lists.
  *
  * <p>They are read in portions. Where the file does not match the list, that portion is scanned instead.
  */
@@ -105,7 +105,7 @@ final class PickedPieces implements Pieces {
         return null;
     }
 
-    /** Reads the next portion; if it is not what the list says, sets the scan that replaces it. */
+    /** Reads the next portion; if it does not match the list, sets the scan that replaces it. */
     private void readPortion() throws IOException {
         int first = portionEnd;
         long size = 0;
@@ -139,7 +139,7 @@ final class PickedPieces implements Pieces {
         }
     }
 
-    /** Copies a record to {@code to} in the data; returns how many bytes there were. Reads near ones behind it as well. */
+    /** Copies a record to {@code to} in the data; returns the number of bytes copied. Reads nearby records ahead. */
     private int copy(int number, int last, int to) throws IOException {
         long begin = starts[number];
         int size = sizes[number];

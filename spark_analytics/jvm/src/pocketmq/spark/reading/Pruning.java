@@ -10,7 +10,7 @@ import pocketmq.spark.files.Marks;
 import pocketmq.spark.files.MissingFileException;
 
 /**
- * The records that a query may need, and the parts of the log that must be read for them. Sets are null for all.
+ * The records that a query may need, and the parts of the log that must be read for them. A set that is null selects all.
  *
  * <p>Records are selected exactly. Store times ascend in a log as far as the broker's clock did; a clock set back by up to a
  * minute is allowed for.

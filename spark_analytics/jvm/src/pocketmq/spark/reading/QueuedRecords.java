@@ -14,7 +14,7 @@ import pocketmq.spark.files.StoreFiles;
 
 /** The records of some topics as their ConsumeQueues list them: ascending positions in the log, and sizes. */
 record QueuedRecords(long[] starts, int[] sizes) {
-    /** Queues are read by the driver alone, so this is not worthwhile for more than this fraction of the log's size. */
+    /** Queues are read by the driver alone, so they are used only if their units are this many times smaller than the log. */
     private static final int UNITS_SHARE_MAX = 100;
 
     private static final int UNIT = Layout.CONSUME_QUEUE_UNIT_SIZE;
@@ -29,8 +29,9 @@ record QueuedRecords(long[] starts, int[] sizes) {
     /**
      * Returns the wanted records between two physical offsets. Throws BrokenQueueException, DamagedFileException.
      *
-     * @param known is not behind the records that the queues are known to list
-     * @param isWhole whether all units are read, also those that point elsewhere; else damage in others is not noticed
+     * @param known physical offset up to which the queues are known to be complete
+     * @param isWhole whether to read all units, also those that point outside of this range; otherwise damage in those is
+     *     not noticed
      */
     static QueuedRecords of(
             StoreFiles files, String root, List<LogFile> log, Pruning pruning, long begin, long known, boolean isWhole)

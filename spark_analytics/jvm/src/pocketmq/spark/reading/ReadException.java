@@ -3,7 +3,7 @@ package pocketmq.spark.reading;
 import java.util.Map;
 import org.apache.spark.SparkThrowable;
 
-/** A store that cannot be read as asked. Spark shows the message of such an exception of a task without stack traces. */
+/** A store that cannot be read as requested. If a task throws it, Spark shows its message without stack traces. */
 public class ReadException extends IllegalArgumentException implements SparkThrowable {
     private static final long serialVersionUID = 1;
 

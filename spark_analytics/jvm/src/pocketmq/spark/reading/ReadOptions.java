@@ -7,7 +7,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The options of one read, with defaults; an unknown name or an invalid value is refused. Absent numbers are null. */
 public final class ReadOptions {
-    /** Names of the options, beside those of other readers and of streams. */
+    /** Names of the options of a batch read, including those that only the reader in Python supports. */
     private static final List<String> NAMES = List.of(
             "path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates", "startingTimestamp",
             "endingTimestamp", "startingOffset", "endingOffset", "bodyAs", "bodySchema", "bodyMessage", "bodyDecoders",

@@ -21,7 +21,7 @@ final class ScannedPieces implements Pieces {
     private long doubtful = Marks.NONE;
 
     /**
-     * Begins at the first record in [begin, stop), or at {@code begin} if that {@code isExact}; {@code end} is as in
+     * Begins at the first record in [begin, stop), or at {@code begin} itself if {@code isExact}; {@code end} is as in
      * {@link Split}.
      */
     ScannedPieces(LogFile file, long begin, long stop, long end, boolean isExact, RecordFilter filter, Rows rows)

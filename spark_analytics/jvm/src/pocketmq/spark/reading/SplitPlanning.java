@@ -75,7 +75,7 @@ public final class SplitPlanning {
      * Cuts one log into splits of about {@code splitSize} bytes.
      *
      * @param begin physical offset of a record known to belong to the log: records before it are skipped
-     * @param known the same: the end of the log is searched behind it
+     * @param known physical offset of a record known to belong to the log: the end of the log is searched behind it
      */
     static List<Split> plan(List<LogFile> files, Pruning pruning, long splitSize, long begin, long known)
             throws IOException {

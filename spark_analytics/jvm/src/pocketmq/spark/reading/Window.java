@@ -42,7 +42,7 @@ final class Window {
         isAtEnd = have < there || target + have >= file.size();
     }
 
-    /** Returns the index of a file position in {@code data}; it is outside if it is not in the window. */
+    /** Returns the index of a file position in {@code data}; it is out of range for positions outside the window. */
     long index(long target) {
         return target - position;
     }

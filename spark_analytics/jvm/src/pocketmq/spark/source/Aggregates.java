@@ -18,14 +18,14 @@ import org.apache.spark.sql.types.StructType;
 import pocketmq.spark.columns.Column;
 
 /**
- * The part of an aggregation that each task computes over its own records: one row a group, first the grouping columns, then
- * one column a measure. Spark combines the rows of all tasks. Without grouping columns, a task has one row even if it has no
- * records: a sum of no counts would be null.
+ * The part of an aggregation that each task computes over its own records: one row per group, first the grouping columns,
+ * then one column per measure. Spark combines the rows of all tasks. Without grouping columns, a task has one row even if it
+ * has no records: a sum of no counts would be null.
  */
 record Aggregates(List<String> groups, List<Measure> measures) implements Serializable {
     private static final List<String> GROUPED = List.of("topic", "queueId");
 
-    /** What is computed. */
+    /** The aggregate functions. */
     enum Function {
         COUNT,
         SUM,
@@ -108,7 +108,7 @@ record Aggregates(List<String> groups, List<Measure> measures) implements Serial
         return schema;
     }
 
-    /** Returns the names of the columns that are read. */
+    /** Returns the column of each measure, null for a count. */
     List<Column> measured(ReadSpec spec) {
         List<Column> columns = new ArrayList<>();
         for (Measure measure : measures) {

@@ -40,7 +40,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
     private final boolean isOne;
     private final Map<String, LogTail> tails = new HashMap<>();
     private final Map<String, Long> latest = new TreeMap<>();
-    /** Ends at which a query that reads what is available now stops; null for others. */
+    /** Ends of the logs at which a query with Trigger.AvailableNow stops; null for other queries. */
     private Map<String, Long> target;
 
     MessagesStream(ReadRequest request, ReadSpec spec, StreamOptions options) {
@@ -99,7 +99,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
         return latest.isEmpty() ? null : new LogOffsets(latest);
     }
 
-    /** Returns how many bytes of log are behind the consumed records: in all, and in the stores with most and least. */
+    /** Returns how many bytes of log are behind the consumed records: of all stores, and the least, most and mean of one. */
     @Override
     public Map<String, String> metrics(Optional<Offset> latestConsumed) {
         if (latestConsumed.isEmpty() || latest.isEmpty()) {

@@ -18,7 +18,7 @@ import pocketmq.spark.reading.Pruning;
 /**
  * The filters of a query that are applied while reading, exactly; Spark evaluates all others.
  *
- * <p>Understood are comparisons with constants, and IN, of topic, queueId, tags, keys, physicalOffset, queueOffset and
+ * <p>These are comparisons with constants, and IN, on topic, queueId, tags, keys, physicalOffset, queueOffset and
  * storeTimestamp.
  */
 final class PushedFilters {

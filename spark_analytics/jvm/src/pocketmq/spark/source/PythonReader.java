@@ -45,7 +45,7 @@ final class PythonReader {
         };
     }
 
-    /** Returns what asks for bodies decoded by a schema, null if nothing does. */
+    /** Returns the option or schema that requests bodies decoded by a schema, null if there is none. */
     private static String typedBody(CaseInsensitiveStringMap options, StructType schema) {
         String form = options.getOrDefault("bodyAs", "").strip();
         if (form.equalsIgnoreCase("avro") || form.equalsIgnoreCase("protobuf")) {

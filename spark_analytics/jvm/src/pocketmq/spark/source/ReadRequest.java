@@ -11,7 +11,7 @@ import pocketmq.spark.columns.Columns;
 import pocketmq.spark.reading.Nearest;
 import pocketmq.spark.reading.ReadOptions;
 
-/** What a query asks for: validated options, and the columns that they or a schema name. */
+/** The request of a query: validated options, and the columns that they or a schema name. */
 final class ReadRequest {
     final CaseInsensitiveStringMap given;
     final ReadOptions options;

@@ -9,7 +9,7 @@ import pocketmq.spark.columns.Columns;
 import pocketmq.spark.reading.Pruning;
 import pocketmq.spark.reading.ReadOptions;
 
-/** What a task needs to know besides its split. */
+/** The parameters of a task besides its split. */
 record ReadSpec(
         List<String> names, Pruning pruning, String bodyAs, String mode, String corruptRecordColumn, long[] delaysMs,
         boolean ignoresMissingFiles, int limit, Aggregates aggregates)

@@ -14,7 +14,7 @@ import org.slf4j.LoggerFactory;
 /**
  * Data source {@code rocketmq}: reads the CommitLog of a RocketMQ broker as a table, directly from its files.
  *
- * <p>It gives the same answers as the data source of this name in Python (spark_analytics/source), whose documentation
+ * <p>It gives the same results as the data source of this name in Python (spark_analytics/source), whose documentation
  * describes columns and options. Settings {@code spark.datasource.rocketmq.*} of a session count as options.
  */
 public class RocketMQSource implements SessionConfigSupport, DataSourceRegister {

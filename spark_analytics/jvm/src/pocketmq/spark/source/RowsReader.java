@@ -29,7 +29,7 @@ final class RowsReader implements Closeable {
         pieces = opened(split, spec);
     }
 
-    /** Returns the contents of the split; null if its file is missing and may be. */
+    /** Returns the contents of the split; null if its file is missing and missing files are ignored. */
     private Pieces opened(Split split, ReadSpec spec) throws IOException {
         try {
             return Reading.open(split, spec.pruning(), rows);

@@ -52,7 +52,7 @@ public final class StoreCatalog implements TableCatalog, SupportsNamespaces {
         return name;
     }
 
-    // --- what is there ----------------------------------------------------------------------------------------------
+    // --- namespaces and tables --------------------------------------------------------------------------------------
 
     @Override
     public String[][] listNamespaces() {
@@ -104,7 +104,7 @@ public final class StoreCatalog implements TableCatalog, SupportsNamespaces {
         return source.getTable(source.inferSchema(new CaseInsensitiveStringMap(read)), new Transform[0], read);
     }
 
-    // --- what cannot be done ----------------------------------------------------------------------------------------
+    // --- unsupported changes ----------------------------------------------------------------------------------------
 
     private UnsupportedOperationException refused() {
         return new UnsupportedOperationException("catalog " + name + " only reads: a broker writes the stores");

@@ -2,5 +2,5 @@ package pocketmq.spark.source;
 
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 
-/** Limits of a micro-batch, over all stores; a limit of {@code Long.MAX_VALUE} is none. */
+/** Limits of a micro-batch, over all stores; {@code Long.MAX_VALUE} means no limit. */
 record StreamLimit(long bytes, long records) implements ReadLimit {}
