@@ -14,7 +14,7 @@ import pocketmq.spark.files.StoreFiles;
 
 /** The records of some topics as their ConsumeQueues list them: ascending positions in the log, and sizes. */
 record QueuedRecords(long[] starts, int[] sizes) {
-    /** Queues are read by the driver alone, so they are used only if their units are this many times smaller than the log. */
+    /** Queues are read by the driver alone, and only if their units are this many times smaller than the log. */
     private static final int UNITS_SHARE_MAX = 100;
 
     private static final int UNIT = Layout.CONSUME_QUEUE_UNIT_SIZE;
