@@ -63,7 +63,7 @@ def _warn_of_columns(splits: Sequence[Split]) -> None:
     if size >= WARNED_SIZE_MIN and not _warned:
         _warned.add("columns")
         log.warning(
-            "reading %s MiB of log, this query decodes all %s columns, whether it uses them or not; the dearest are "
+            "reading %s MiB of log, this query decodes all %s columns, whether it uses them or not; the most expensive are "
             'properties, tags and keys. Name those it uses, as in .option("columns", "topic,storeTimestamp"); the reader in '
             "Java finds out by itself (see docs/spark.md, Two readers)",
             f"{size >> 20:,}",
