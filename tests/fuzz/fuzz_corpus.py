@@ -1,4 +1,4 @@
-"""Corpus in the repository: one compressed file per target, with inputs that each reach code which no other reaches."""
+"""Corpus in the repository: one compressed file per target, in which each input covers code that the others do not."""
 
 import gzip
 import sys

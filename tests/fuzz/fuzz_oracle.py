@@ -143,7 +143,7 @@ class Watch:
         for size in self.target.grown_sizes:
             rng.setstate(state)
             if len(data) < size and not self._watched(self.target.grow(data, size, rng)):
-                return  # a four times larger one could take sixteen times as long
+                return  # the next size, four times larger, could take sixteen times as long
 
     def _check_memory(self, data: bytes) -> None:
         grown = resident_size() - self._memory_at_first

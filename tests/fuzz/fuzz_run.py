@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 
 class Job:
-    """Fuzzing process of one target, which shares its count of inputs."""
+    """Fuzzing process of one target; its count of inputs is in memory shared with this process."""
 
     def __init__(self, target: Target, inputs: int, seed: int, folder: Path, findings: Path) -> None:
         self.target, self.planned, self.seed = target, inputs, seed
@@ -88,7 +88,7 @@ class Job:
             self.corpus.mkdir(parents=True)
             for number, data in enumerate([*read_corpus(self.target.name), *self.target.seeds()]):
                 (self.corpus / f"{number:06}").write_bytes(data)
-        # Signals wait until `pid` is set here, and until the child has replaced the handlers of this process.
+        # Signals stay blocked until `pid` is set in this process, and until the child has replaced the inherited handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         self.pid = os.fork()
         if not self.pid:

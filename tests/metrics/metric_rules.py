@@ -19,7 +19,7 @@ _TYPES = {"gauge", "counter", "summary", "histogram", "untyped"}
 
 
 def problems_of(text):
-    """(metric, problem) of each broken rule on a page."""
+    """Return (metric, problem) for each broken rule on a page."""
     helps = re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE)
     types = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
     samples = [line for line in text.splitlines() if line and not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""What a live `/metrics` says, for tests."""
+"""Functions that read the metrics of running servers from a live `/metrics` page."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
 class _Started:
-    """A service that others start and stop."""
+    """Service that does nothing, because the tests start and stop the servers themselves."""
 
     async def start(self):
         pass
@@ -26,7 +26,7 @@ class _Started:
 
 @contextlib.asynccontextmanager
 async def monitored(*, namesrv=None, broker=None):
-    """The port of running servers."""
+    """Serve the metrics of running servers on a free port; yield the `Monitored` service."""
     sources = [] if namesrv is None else [NamesrvSource(namesrv)]
     sources += [] if broker is None else [BrokerSource.of(broker)]
     service = Monitored(_Started(), MetricsConfig(metrics_port=0), lambda _: sources)
@@ -38,7 +38,7 @@ async def monitored(*, namesrv=None, broker=None):
 
 
 async def text_of(service, accept=OPEN_METRICS):
-    """The text of a page with new figures."""
+    """Return the text of a page whose figures are collected anew."""
     service._page._next_s = float("-inf")
 
     def read():
@@ -50,7 +50,7 @@ async def text_of(service, accept=OPEN_METRICS):
 
 
 def families_of(text):
-    """Family name (a counter's with _total) -> family, by the strict parser."""
+    """Return family name (with _total for a counter) -> family, as read by the strict parser."""
     found = {}
     for family in text_string_to_metric_families(text):
         name = family.name + ("_total" if family.type == "counter" else "")
@@ -60,7 +60,7 @@ def families_of(text):
 
 
 def value_of(families, name, sample_name=None, **labels):
-    """The one sample with these labels, others ignored."""
+    """Return the value of the only sample with these labels; its further labels are ignored."""
     samples = [
         sample.value
         for sample in families[name].samples

@@ -1,4 +1,4 @@
-"""What a broker and its name server export, read from a live port."""
+"""Metrics that a broker and its name server export, read from a live port."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ async def servers():
         yield namesrv, broker
 
 
-async def test_the_counts_of_messages_groups_and_delays(servers):
+async def test_messages_groups_and_delayed_messages_are_counted(servers):
     namesrv, broker = servers
     address = f"127.0.0.1:{namesrv.port}"
     taken = asyncio.Event()
@@ -72,7 +72,7 @@ async def test_the_counts_of_messages_groups_and_delays(servers):
     assert value_of(families, "pocketmq_namesrv_brokers", broker_cluster="DefaultCluster") == 1
 
 
-async def test_messages_of_delay_levels_are_pending_too(servers):
+async def test_messages_with_a_delay_level_count_as_pending(servers):
     namesrv, broker = servers
     async with Producer(f"127.0.0.1:{namesrv.port}") as producer, monitored(broker=broker) as service:
         for _ in range(3):
@@ -83,19 +83,19 @@ async def test_messages_of_delay_levels_are_pending_too(servers):
 
 
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
-async def test_the_page_keeps_promtools_rules(servers, accept):
+async def test_metrics_page_obeys_the_rules_of_promtool(servers, accept):
     namesrv, broker = servers
     async with Producer(f"127.0.0.1:{namesrv.port}") as producer, monitored(namesrv=namesrv, broker=broker) as service:
         await producer.send(Message("Orders", b"x"))
         found = problems_of(await text_of(service, accept))
-    # RocketMQ's own names, which its boards use.
+    # These names break the rule on units, but RocketMQ and its dashboards use them.
     theirs = {name for name in GOLDEN if name.endswith("_milliseconds")}
     assert [problem for name, problem in found if name not in theirs] == []
 
 
-async def test_shared_names_have_apaches_types_and_labels(servers):
+async def test_metrics_named_as_in_rocketmq_have_its_types_and_labels(servers):
     shared = {declared.name: declared for declared in DECLARED if declared.name.startswith("rocketmq_")}
-    # Not in the recording, as they need failed deliveries and a producer that sends heartbeats.
+    # Missing in the recording, because they need failed deliveries and a producer that sends heartbeats.
     assert shared.keys() - GOLDEN.keys() == {"rocketmq_send_to_dlq_messages_total", "rocketmq_producer_connections"}
     assert len(shared.keys() & GOLDEN.keys()) > 20
     for name in shared.keys() & GOLDEN.keys():
@@ -110,7 +110,7 @@ def table(declared):
 
 
 @pytest.mark.parametrize(("section", "declared"), [("broker", DECLARED), ("namesrv", NAMESRV_DECLARED)])
-def test_the_page_documents_every_metric(section, declared):
+def test_operating_page_documents_every_metric(section, declared):
     text = (ROOT / "docs" / "operating.md").read_text()
     assert text.partition(f"<!-- {section} -->\n")[2].partition("\n<!-- end -->")[0] == table(declared)
 
@@ -169,7 +169,7 @@ async def test_ten_thousand_topics_have_a_limited_number_of_series(servers):
     assert value_of(second, "rocketmq_messages_in_total", topic=OTHER) == 9_900 * 9
 
 
-def test_the_sum_of_others_never_decreases():
+def test_totals_of_topics_beyond_the_limit_never_decrease():
     others = OtherTotals(1)
     others.add("a", (5,))
     others.add("b", (7,))
@@ -186,7 +186,7 @@ def test_the_sum_of_others_never_decreases():
     ("ordinal", "label"),
     [(401, "v4_9_4"), (212, "v4_0_0_snapshot"), (513, "v5_5_0"), (137, "v3"), (612, "unknown"), (-1, "unknown")],
 )
-def test_versions_of_clients_are_those_of_java(ordinal, label):
+def test_client_versions_are_named_as_in_java(ordinal, label):
     assert version_label(ordinal) == label
 
 

@@ -1,4 +1,4 @@
-"""The board and the alert rules in deploy/: every metric and label in their queries exists on live pages."""
+"""The Grafana board and the alert rules in deploy/: every metric and label in their queries exists on live pages."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def rules():
 
 
 def queries():
-    """(where, query) of everything in deploy/."""
+    """Yield (where, query) for all queries in deploy/."""
     for panel in board()["panels"]:
         for target in panel.get("targets", ()):
             yield f"panel {panel['title']}", target["expr"]
@@ -43,7 +43,7 @@ def queries():
 
 
 def parsed(query):
-    """Names of metrics with the labels of their selectors, and all labels that the query names."""
+    """Return metric name -> labels in its selectors, and the labels that the query groups, matches or lists."""
     text = re.sub(r"\[[^\]]*\]", "", query)
     named = {label for part in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", text) for label in re.findall(r"\w+", part)}
     text = re.sub(r"\b(?:by|on) ?\([^)]*\)", "", text)
@@ -86,7 +86,7 @@ async def live():
 
 
 async def channel_of(broker):
-    """Any connection of the broker."""
+    """Return any connection of the broker; wait until it has one."""
     channels = broker._server.channels.open
     await until(lambda: len(channels) > 0)
     return next(iter(channels))
@@ -129,7 +129,7 @@ async def test_labels_in_legends_and_texts_exist(live):
         assert used <= known, rule["alert"]
 
 
-def test_alerts_say_what_and_how_urgent():
+def test_alerts_have_a_severity_and_a_summary():
     assert len({rule["alert"] for rule in rules()}) == len(rules()) > 10
     for rule in rules():
         assert rule["labels"]["severity"] in ("critical", "warning", "info") and rule["annotations"]["summary"]
@@ -152,5 +152,5 @@ def test_panels_do_not_overlap():
         ('label_values(x{cluster=~"$cluster"}, node_id)', {"x": {"cluster"}}, {"node_id"}),
     ],
 )
-def test_this_test_reads_queries(query, selected, named):
+def test_metrics_and_labels_are_found_in_queries(query, selected, named):
     assert parsed(query) == (selected, named)

@@ -1,4 +1,4 @@
-"""The HTTP server of metricsPort: what it answers, and what a hostile client can make it keep."""
+"""The HTTP server of metricsPort: its answers, and limits on the resources that a hostile client can use."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def connect(server):
 
 
 def answer(connection):
-    """Everything up to the end of the connection."""
+    """Return everything that is received until the connection ends."""
     parts = []
     with contextlib.suppress(ConnectionResetError):
         while part := connection.recv(65536):
@@ -69,18 +69,18 @@ def test_a_head_request_gets_no_body(server):
         ("GET /hello HTTP/1.1\r\n", 408, "no complete request within 2 s"),
     ],
 )
-def test_what_is_wrong_is_said(server, request_text, status, said):
+def test_error_answers_state_the_problem(server, request_text, status, said):
     found = ask(server, request_text)
     assert found.startswith(f"HTTP/1.1 {status} ")
     assert said in found
 
 
-def test_a_request_that_fails_harms_no_other(server):
+def test_failed_request_does_not_affect_the_next(server):
     assert ask(server, "GET /broken HTTP/1.1\r\n\r\n") == ""
     assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 200 ")
 
 
-def test_connections_are_limited_and_silent_ones_make_room(server):
+def test_connections_are_limited_and_incomplete_requests_time_out(server):
     with contextlib.ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
             stack.enter_context(connect(server)).sendall(b"GET /hello")
@@ -121,7 +121,7 @@ def test_closing_ends_the_thread_and_frees_the_port():
     server.close()
 
 
-async def test_it_works_beside_an_event_loop_that_does_not_turn(server):
-    # The loop of this test is held up by the blocking request itself.
+async def test_requests_are_answered_while_the_event_loop_is_blocked(server):
+    # The event loop of this test is blocked by the request itself.
     assert asyncio.get_running_loop().is_running()
     assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 200 ")

@@ -1,4 +1,4 @@
-"""A service with metricsPort: liveness, readiness, and a page that other threads collect."""
+"""A service with metricsPort: liveness, readiness, and a metrics page that another thread serves."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
 def get(monitored, path, accept=""):
-    """(status, body) of a request, which blocks the calling thread."""
+    """Return (status, body) of a request, which blocks the calling thread."""
     request = urllib.request.Request(f"{monitored.url}{path}", headers={"Accept": accept})
     try:
         with urllib.request.urlopen(request, timeout=20) as found:
@@ -89,7 +89,7 @@ async def test_nothing_listens_unless_the_port_is_set():
     await monitored.stop()
 
 
-async def test_a_taken_port_is_named():
+async def test_error_names_a_port_that_is_already_in_use():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         monitored = Monitored(Service(), MetricsConfig(metrics_port=port), lambda one: [one])
@@ -98,7 +98,7 @@ async def test_a_taken_port_is_named():
         await monitored.stop()
 
 
-async def test_it_is_live_and_not_ready_while_it_starts_and_stops():
+async def test_service_is_live_but_not_ready_while_it_starts_or_stops():
     service = Service()
     service.begin.clear()
     monitored = Monitored(service, MetricsConfig(metrics_port=0), lambda one: [one])
@@ -125,7 +125,7 @@ async def test_it_is_live_and_not_ready_while_it_starts_and_stops():
     await stopping
 
 
-async def test_what_prevents_a_server_from_serving_is_said(running):
+async def test_readiness_lists_the_problems_of_the_service(running):
     service = Service()
     monitored = await running(service)
     service.found = ["the disk is full"]
@@ -134,11 +134,11 @@ async def test_what_prevents_a_server_from_serving_is_said(running):
     assert (await got(monitored, "/health/live"))[0] == 200
 
 
-async def test_a_stuck_event_loop_is_neither_live_nor_ready_and_has_no_old_figures(running, monkeypatch):
+async def test_stuck_event_loop_is_neither_live_nor_ready_and_shows_no_old_metrics(running, monkeypatch):
     monkeypatch.setattr(page, "COLLECT_MAX_S", 0.2)
     monitored = await running(Service(), stuck_s=0.5)
     deadline_s = time.monotonic() + 20
-    # Each request blocks the loop: it cannot beat in between.
+    # Each request blocks the event loop, so that it misses its beats.
     while (live := get(monitored, "/health/live"))[0] == 200:
         assert time.monotonic() < deadline_s
     assert json.loads(live[1])["status"] == "stuck"
@@ -152,8 +152,8 @@ async def test_a_stuck_event_loop_is_neither_live_nor_ready_and_has_no_old_figur
     assert "x_total" in (await got(monitored, "/metrics"))[1]
 
 
-async def test_the_page_is_read_by_the_strict_parser_and_is_the_same_in_both_formats(running, monkeypatch):
-    monkeypatch.setattr(page, "LOOP_SHARE", 0.0001)  # both from one collection
+async def test_both_page_formats_are_valid_and_show_the_same_metrics(running, monkeypatch):
+    monkeypatch.setattr(page, "LOOP_SHARE", 0.0001)  # both pages come from one collection
     monitored = await running(Service())
     _, open_metrics = await got(monitored, "/metrics", OPEN_METRICS)
     families = {family.name: family for family in text_string_to_metric_families(open_metrics)}
@@ -169,7 +169,7 @@ async def test_the_page_is_read_by_the_strict_parser_and_is_the_same_in_both_for
 
 
 @pytest.mark.parametrize("accept", ["", OPEN_METRICS], ids=["plain", "openmetrics"])
-def test_lines_are_those_of_prometheus_client_also_when_rows_change(accept):
+def test_lines_equal_those_of_prometheus_client(accept):
     exposition = Exposition(accept)
     values = [0, 1, True, 999_999, 1_000_000, -3, 2**53, 0.25, 1e-7, 1e21, 123456.789, float("inf"), float("nan")]
     for turn in range(3):
@@ -180,9 +180,9 @@ def test_lines_are_those_of_prometheus_client_also_when_rows_change(accept):
         assert b"".join(exposition.chunks(gauge)) == exposition.metric(metric)
 
 
-async def test_lateness_of_the_event_loop_is_counted(running):
+async def test_event_loop_lag_is_measured(running):
     monitored = await running(Service())
-    time.sleep(0.8)  # keeps the loop longer than the time between two beats
+    time.sleep(0.8)  # blocks the event loop for longer than the time between two beats
     async with asyncio.timeout(20):
         while lag_sum_s(await got(monitored, "/metrics")) <= 0.3:
             await asyncio.sleep(0.05)
@@ -193,7 +193,7 @@ def lag_sum_s(answer):
     return float(line.split()[1])
 
 
-async def test_a_server_is_read_on_its_own_loop_only(running):
+async def test_service_is_read_only_in_the_thread_of_its_event_loop(running):
     service = Service()
     monitored = await running(service)
     assert (await got(monitored, "/metrics"))[0] == (await got(monitored, "/health/ready"))[0] == 200
@@ -201,7 +201,7 @@ async def test_a_server_is_read_on_its_own_loop_only(running):
 
 
 async def test_frequent_scrapes_share_one_collection(running, monkeypatch):
-    monkeypatch.setattr(page, "LOOP_SHARE", 0.000001)  # one collection is good for more than the test
+    monkeypatch.setattr(page, "LOOP_SHARE", 0.000001)  # one collection is reused for longer than the test takes
     service = Service()
     monitored = await running(service)
     pages = await asyncio.gather(*(got(monitored, "/metrics") for _ in range(8)))

@@ -1,4 +1,4 @@
-"""metricsPort of server processes, as their commands start them."""
+"""metricsPort of server processes that are started by their commands."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def up(tmp_path):
             server.stop()
 
 
-def test_up_has_one_port_for_both_servers_and_stops_cleanly_on_sighup(up):
+def test_up_has_one_metrics_port_for_both_servers_and_stops_on_sighup(up):
     server = up()
     url = url_of(server)
     assert json.loads(get(f"{url}/health/ready")) == {"status": "ready"}
@@ -55,11 +55,11 @@ def test_up_has_one_port_for_both_servers_and_stops_cleanly_on_sighup(up):
     assert server.process.wait(20) == 0
 
 
-def test_up_starts_without_a_port_that_nobody_asked_for(up):
+def test_up_starts_without_metrics_if_metrics_port_is_empty(up):
     assert "Metrics:" not in up("--set", "metricsPort=").out.read_text()
 
 
-def test_up_does_not_start_without_a_port_that_was_asked_for():
+def test_up_does_not_start_if_the_given_metrics_port_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         arguments = [sys.executable, "-m", "pocketmq", "up", "--memory", "--port", "0", "--set", f"metricsPort={port}"]
@@ -68,7 +68,7 @@ def test_up_does_not_start_without_a_port_that_was_asked_for():
     assert f"cannot listen on 127.0.0.1:{port} (metricsPort={port}): the port is taken" in ended.stderr
 
 
-def test_a_name_server_has_a_port_a_log_file_and_json(tmp_path):
+def test_name_server_has_a_metrics_port_and_a_json_log_file(tmp_path):
     logs = tmp_path / "logs"
     server = start_namesrv(tmp_path, settings={"metricsPort": "0", "logDirectory": str(logs), "logFormat": "json"})
     try:
@@ -82,8 +82,8 @@ def test_a_name_server_has_a_port_a_log_file_and_json(tmp_path):
     assert [record["logger"] for record in records if "it speaks HTTP" in record["message"]] == ["remoting"]
 
 
-def test_a_server_without_the_port_does_not_load_the_library():
-    """It would take longer than the whole start."""
+def test_server_without_metrics_port_does_not_import_prometheus_client():
+    """The import would take longer than the whole start."""
     modules = "pocketmq.broker.metrics.broker_source, pocketmq.namesrv.namesrv_source, pocketmq.metrics.monitored"
     program = f"import sys, pocketmq.cli.up, {modules}\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

@@ -1,7 +1,7 @@
 """Hostile peers for any running server.
 
-`hostile_frames` mutates recorded frames; `attack` sends them over several connections and checks after each batch that the
-server either answers a question put behind it or has closed the connection: garbage does nothing else.
+`hostile_frames` mutates recorded frames; `attack` sends them over several connections. After each batch it checks that the
+server answers a valid request sent behind the batch. After invalid bytes the server may also close the connection.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class _Peer:
                     return
 
     async def send_broken(self, data: bytes) -> None:
-        """Send bytes for which the server must close, or wait until this peer disconnects."""
+        """Send bytes after which the server must close the connection, or wait for more until this peer disconnects."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         writer.write(data)
         writer.write_eof()

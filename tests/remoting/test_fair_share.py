@@ -75,7 +75,7 @@ async def test_slow_connection_closed_while_waiting_does_not_delay_others(remoti
 
 
 async def served_beside_floods(remoting, connections, requests):
-    """Return how many requests of other connections are served before that of an older connection."""
+    """Return how many requests of flooding connections are served before one request of an older connection."""
     served, is_asked = [], []
 
     def slow(services, request):
@@ -104,7 +104,7 @@ async def served_beside_floods(remoting, connections, requests):
 
 
 async def test_simultaneous_requests_of_many_connections_do_not_add_up(remoting):
-    """Each connection alone asks for little: 100 of them asked for 0.6 s of the loop."""
+    """One connection's requests need little time of the event loop; those of 100 connections together need 0.6 s."""
     assert await served_beside_floods(remoting, connections=100, requests=12) <= 60
 
 

@@ -99,7 +99,7 @@ async def test_invalid_bytes_close_the_connection_without_an_answer(echo, garbag
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "PRI"])
-async def test_an_http_client_is_told_what_listens_and_logged_once(remoting, caplog, method):
+async def test_http_client_gets_an_explanation_and_is_logged_once(remoting, caplog, method):
     _, address = await remoting.serve(table())
     for _ in range(3):
         raw = await Raw.connect(address)
@@ -262,5 +262,5 @@ async def test_close_does_not_wait_for_a_peer_that_does_not_read(remoting, monke
     ("host", "plain"),
     [("127.0.0.1", "127.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::1"), ("::1", "::1")],
 )
-def test_host_bytes_of_plain_addresses(host, plain):
+def test_plain_host_has_no_ipv4_prefix_and_no_zone(host, plain):
     assert plain_host(host) == plain

@@ -21,7 +21,7 @@ def test_virtual_clock_moves_only_when_set_and_calls_its_subscribers() -> None:
     assert clock.message_time_ms() == 500
 
 
-def test_liveness_does_not_follow_message_time() -> None:
+def test_monotonic_time_does_not_follow_message_time() -> None:
     clock = VirtualClock()
     before = clock.monotonic()
     clock.advance(1_000_000)

@@ -32,7 +32,7 @@ def configured(arguments: list[str], kept: Path | None = None) -> list[object]:
     ("server", "declared", "ignored"),
     [("broker", BROKER, IGNORED_KEYS), ("namesrv", [NamesrvConfig, TlsConfig], NAMESRV_IGNORED_KEYS)],
 )
-def test_each_key_of_apaches_servers_is_known_by_name_with_a_reason(server, declared, ignored):
+def test_every_key_of_apache_is_declared_or_ignored_with_a_reason(server, declared, ignored):
     declared_keys = [key for key in apache_keys(server) if key not in ignored]
     _, report = bind(declared, {key: "1" for key in apache_keys(server) if key in ignored}, ignored)
     assert not report.unknown and all(report.ignored.values())
@@ -40,7 +40,7 @@ def test_each_key_of_apaches_servers_is_known_by_name_with_a_reason(server, decl
     assert [key for key in declared_keys if key not in known] == []
 
 
-def test_an_unknown_key_names_its_nearest_relative_and_strict_refuses_it(tmp_path, capsys):
+def test_unknown_key_gets_a_suggestion_and_is_refused_by_strict(tmp_path, capsys):
     path = tmp_path / "broker.conf"
     path.write_text("flushDiskTyp=SYNC_FLUSH\nsendMessageThreadPoolNums=4\nxyzzy=1\n")
     configured(["-c", str(path)])

@@ -1,4 +1,4 @@
-"""What errors say of a server: its address once, also if the error has it."""
+"""Error texts about a server contain its address exactly once."""
 
 import pytest
 

@@ -33,7 +33,7 @@ needs_glibc = pytest.mark.skipif(
 
 
 async def numbers_printed_by(program: str) -> list[int]:
-    """Run a program in a process as a service, until its coroutine `work` has ended."""
+    """Run a program as a service in its own process until its coroutine `work` ends; return the numbers it prints."""
     run = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", program + SERVICE], capture_output=True, text=True, timeout=60, check=False
     )
@@ -98,7 +98,7 @@ from pocketmq.runtime import freed_memory, lifecycle
 freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)
 
 async def work():
-    while "ctypes" not in sys.modules:  # of the first look
+    while "ctypes" not in sys.modules:  # imported by the first look
         await asyncio.sleep(0.05)
     low = freed_memory.private_bytes()
     blocks = [bytes(400) if number % 20 else (number,) * (1 + number // 20 % 10) for number in range(150_000)]
@@ -113,7 +113,7 @@ async def work():
 
 
 @needs_glibc
-async def test_the_interpreters_lists_of_free_tuples_do_not_keep_its_arenas():
+async def test_free_lists_of_tuples_do_not_keep_arenas_allocated():
     peak, left = await numbers_printed_by(SCATTERED_PROGRAM)
     assert peak >= 50 << 20
     assert left <= 10 << 20

@@ -1,4 +1,4 @@
-"""Fuzz targets: each module has some, `TARGETS` contains all by name."""
+"""Fuzz targets, in one module per kind of input; `TARGETS` contains all of them by name."""
 
 from tests.fuzz.fuzz_oracle import Target
 from tests.fuzz.fuzz_targets import bodies, broker_requests, namesrv_requests, records, store_files, tables, texts, wire

@@ -123,7 +123,7 @@ def _compressed(topics: list[bytes], version: bytes = b'{"counter":1,"timestamp"
 
 
 def _mutate_register(rng: random.Random, data: bytes) -> bytes:
-    """Mutate a body; of a compressed one the content, not the compressed stream."""
+    """Mutate a body; if it is compressed, mutate the decompressed content."""
     if not data or not data[0] & 1 or rng.random() < 0.1:
         return data[:1] + mutate_json(rng, data[1:])
     try:

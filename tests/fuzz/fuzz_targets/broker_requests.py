@@ -1,4 +1,4 @@
-"""Target: whole requests to a broker, beside another client whose held pull must still be answered."""
+"""Target: whole requests to a broker, in which the held pull of another client must still be answered."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Target: whole requests to a name server, beside a registered broker whose route must not change."""
+"""Target: whole requests to a name server, in which the route of a registered broker must not change."""
 
 import logging
 from typing import Any

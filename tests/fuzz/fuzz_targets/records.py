@@ -1,4 +1,4 @@
-"""Targets for records of the CommitLog: single ones, and windows as arrays."""
+"""Targets for records of the CommitLog, decoded one by one and as record windows."""
 
 import random
 import struct
@@ -71,7 +71,7 @@ def _records() -> One:
                 sizes.append(size)
                 position += size
         finally:
-            # Both readers must agree on which records are valid.
+            # The decoder of single records and the record window must agree on which records are valid.
             array = np.frombuffer(data, np.uint8)
             window = RecordWindow(array, 0, *chained(array, 0))
             invalid = window.first_invalid()

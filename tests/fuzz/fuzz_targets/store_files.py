@@ -16,7 +16,11 @@ from tests.broker.timed import Timed
 from tests.fuzz.fuzz_oracle import One, Target, Wrong
 
 HEAD = struct.Struct(">BBH")
-"""File number, kind of damage (1: replaced by the rest, 2: truncated, 3: missing, else edits: position, byte), size."""
+"""File number, kind of damage and size of the truncated file.
+
+Kinds: 1 content replaced by the rest of the input, 2 truncated, 3 missing, otherwise edited bytes. 8 is added for a store
+whose process was killed.
+"""
 EDIT = struct.Struct(">HHB")
 TIMERS = {"slots_total": 2_000, "roll_window_slots": 900, "log_file_size": 1 << 12, "commit_log_file_size": 1 << 15}
 _TIMER_FILES = ("timer", "config/timercheck")
@@ -119,7 +123,7 @@ def _timers() -> One:
             del state[name]
         else:
             state[name] = damaged(files[name], how % 8, number, data[HEAD.size :])
-        asyncio.run(asyncio.wait_for(lived(state), 60))  # a loop of its own, whose timers would otherwise keep the store
+        asyncio.run(asyncio.wait_for(lived(state), 60))  # a new loop: timers left on a shared one keep the store
 
     return one
 

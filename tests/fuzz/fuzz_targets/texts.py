@@ -1,4 +1,4 @@
-"""Targets for text of clients and files: SQL92, properties, handles, ids, `.properties` files."""
+"""Targets for text from clients and files: SQL92, properties, handles, ids, `.properties` files."""
 
 import contextlib
 import random
@@ -120,7 +120,7 @@ def _properties_file() -> One:
         text = properties_file.decode(data)
         properties = properties_file.loads(text)
         if properties_file.loads(properties_file.dumps(properties)) != properties:
-            raise Wrong("written and read again it is another map")
+            raise Wrong("the properties differ after they are written and read again")
         for classes in CONFIGS:
             with contextlib.suppress(runtime_config.ConfigError):
                 runtime_config.bind(list(classes), properties, frozenset())

@@ -59,7 +59,7 @@ def _frames() -> One:
             if (parts, error_of_parts) != (whole, error):
                 raise Wrong(f"cut at {cut}: {len(parts)} frames and {error_of_parts}, whole: {len(whole)} and {error}")
         if _fed([data[at : at + 7] for at in range(0, min(len(data), 3000), 7)])[1] != _fed([data[:3000]])[1]:
-            raise Wrong("in pieces of 7 bytes it ends otherwise")
+            raise Wrong("fed in pieces of 7 bytes, the data gives another result")
 
     return one
 
@@ -99,7 +99,7 @@ def _header() -> One:
         if any(getattr(request, name, None) for name in ("body", "channel", "frame", "raw_header")):
             raise Wrong("a field that only we set was set by the header")
         if request.code != command.code:
-            raise Wrong(f"code {request.code} to the one reader, {command.code} to the other")
+            raise Wrong(f"the typed request has code {request.code}, the decoded header code {command.code}")
 
     return one
 
