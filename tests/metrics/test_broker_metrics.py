@@ -156,7 +156,7 @@ async def test_ten_thousand_topics_have_a_limited_number_of_series(servers):
         counting.cancel()
         services.stats.arrived([Arrival(topic, 0, 3, [0], 0, 50) for topic in topics])
         second = families_of(await text_of(service))
-    assert turns > 20  # the loop went on while its tables were copied
+    assert turns > 20  # the event loop kept running while its tables were copied
     families = families_of(first)
     assert len(families["rocketmq_messages_in_total"].samples) == 101
     assert len(families["rocketmq_messages_out_total"].samples) == 101

@@ -59,7 +59,7 @@ def parsed(query):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live():
-    """Sample name -> its labels, from the pages of a name server, a master and its slave."""
+    """Yield sample name -> its labels, read from the pages of a name server, a master and its slave."""
     async with (
         running_namesrv() as namesrv,
         running_broker(namesrv) as master,

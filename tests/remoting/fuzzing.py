@@ -1,7 +1,7 @@
 """Hostile peers for any running server.
 
-`hostile_frames` mutates recorded frames; `attack` sends them over several connections. After each batch it checks that the
-server answers a valid request sent behind the batch. After invalid bytes the server may also close the connection.
+`hostile_frames` mutates recorded frames; `attack` sends them. After each batch of valid frames it checks that the server
+answers a request sent behind them. Invalid bytes are sent over a new connection, which the server may only close.
 """
 
 import asyncio

@@ -131,7 +131,7 @@ def test_refusal_becomes_an_answer_with_its_code():
     assert (answer.code, answer.remark, answer.flag) == (17, "no such topic", 1)
 
 
-def test_failed_handler_is_answered_with_1_and_the_next_frame_is_served():
+def test_exception_of_a_handler_is_answered_with_1():
     def fails(services, request):
         raise KeyError("oops")
 

@@ -87,7 +87,7 @@ def test_traceback_of_a_different_failure_is_written(log):
     assert log.text.count("Traceback") == 2
 
 
-def test_a_long_traceback_keeps_its_ends(log):
+def test_long_traceback_keeps_its_first_and_last_lines(log):
     source = "\n".join(f"def f{n}():\n f{n + 1}()" for n in range(100)) + "\ndef f100():\n {}['gone']"
     scope = {}
     exec(source, scope)

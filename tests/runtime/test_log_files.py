@@ -82,7 +82,7 @@ def test_json_goes_to_standard_error_without_a_file(capsys):
     assert json.loads(capsys.readouterr().err)["message"] == "started"
 
 
-def test_a_file_that_cannot_be_written_is_said_once_and_harms_nothing(tmp_path, capsys):
+def test_failed_write_of_the_log_file_is_reported_once(tmp_path, capsys):
     log.setup_as(LogConfig(log_directory=str(tmp_path)), "broker.log")
     next(one for one in logging.getLogger().handlers if hasattr(one, "baseFilename")).stream.close()
     for _ in range(5):
@@ -96,6 +96,6 @@ def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
         log.setup_as(LogConfig(log_directory=str(tmp_path / "file" / "logs")), "broker.log")
 
 
-def test_the_options_of_the_servers():
+def test_log_options_of_servers_are_parsed():
     arguments = parse("mqbroker", "", ["--log-dir", "/logs", "--json-logs"])
     assert (arguments.log_directory, arguments.json_logs) == ("/logs", True)

@@ -55,7 +55,7 @@ def test_intermittent_cause_is_logged_once_a_minute(caplog, now):
     assert caplog.records[-1].message == "full"
 
 
-def test_invented_causes_are_counted_as_one(caplog, now):
+def test_causes_beyond_the_limit_are_counted_as_one(caplog, now):
     refusals = RefusalLog(logging.getLogger("t"), now=now)
     caplog.set_level(logging.CRITICAL)
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""The files that this process holds open."""
+"""Count of the file descriptors that this process has open."""
 
 import gc
 import os
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def descriptors(folder: Path) -> int:
-    """How many files of a folder this process has open: others come and go with what else runs in it."""
+    """Return how many files of a folder this process has open; other files are ignored, because their number varies."""
     gc.collect()
     found = 0
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the listing's own
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found += os.readlink(f"/proc/self/fd/{name}").startswith(f"{folder}/")
     return found

@@ -1,6 +1,6 @@
-"""What a store should hold: a list of what was put, and the plain reading of it.
+"""Model of a store's contents: the list of the records that were put, and simple code that interprets them.
 
-No files, no numpy, nothing of the store's own code: the simulator holds a store against this after each restart.
+It uses neither files nor numpy nor the store's data structures. The simulator compares the store with it after each restart.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ FAR_MS = 1 << 60
 
 
 class Put(NamedTuple):
-    """A record in the log. `life` counts how often its queue had been deleted by then."""
+    """A record in the log. `life` is how often its queue had been deleted before the record was put."""
 
     physical_offset: int
     stored: bytes
@@ -55,7 +55,10 @@ class Put(NamedTuple):
 
 
 class Model:
-    """What ends at or before `acknowledged_offset` was promised to survive a power cut, unless it was deleted since."""
+    """Expected contents of a store.
+
+    Records that end at or before `acknowledged_offset` must survive a power cut, unless they were deleted since.
+    """
 
     def __init__(self, log_file_size: int) -> None:
         self.log_file_size = log_file_size
@@ -71,7 +74,7 @@ class Model:
     # --- what happened ---------------------------------------------------------------------------------------------
 
     def put(self, queue: QueueKey, body: bytes, properties: dict[str, str], physical_offset: int, stored: bytes) -> Put:
-        """Take note of a record, and hold it against what was asked for."""
+        """Add a stored record, after a check that it is the one that was put."""
         record = decode_record(memoryview(stored), 0)
         put = Put(physical_offset, stored, record, queue, properties, self.lives.get(queue, 0))
         assert (record.topic.decode(), record.queue_id, record.body) == (*queue, body)
@@ -89,14 +92,14 @@ class Model:
         return put
 
     def begin_to_drop(self, topic: str) -> None:
-        """From here on a restart may find the topic's queues or not."""
+        """Note that the deletion of a topic begins: from now on a restart may or may not find its queues."""
         self.undeleted |= {queue for queue in self.queue_offsets if queue[0] == topic}
 
     def drop_topic(self, topic: str, store: MessageStore, noted: Mapping[str, int]) -> None:
-        """Queues that could not be deleted are still there, until a restart deletes them after all.
+        """Remove a topic's queues, except those that could not be deleted: they remain until a restart deletes them.
 
-        `noted`: up to where the disk says that a topic's records are its past. When there was no room to say it, a restart
-        may find the topic's records in the log, or where it stopped counting, and take it for one that was not deleted.
+        `noted` maps a topic to the physical offset below which its records are durably marked as deleted. If there was no
+        space for this mark, a restart may find the topic's records in the log, or its last queue offsets, and restore it.
         """
         for queue in [queue for queue in self.queue_offsets if queue[0] == topic]:
             if store.queue(*queue) is None:
@@ -127,19 +130,17 @@ class Model:
         noted: Mapping[str, int],
         is_harmed: bool = False,
     ) -> int:
-        """Hold a store that was opened again against what was promised; how many records are gone.
+        """Check a reopened store against its guarantees, remove the lost records from the model, and return their number.
 
-        Of what is older than `synced_timestamp_ms` the store has said that it is all there. `noted` as in `drop_topic`.
-        `is_harmed`: somebody has deleted or cut files, so that queues whose records are all deleted may begin at 0 again.
-
-        Afterwards the model knows what was lost, and goes on from there.
+        According to the store, all records older than `synced_timestamp_ms` are present. `noted` is as in `drop_topic`.
+        `is_harmed`: files were deleted or emptied, so queues whose records are all deleted may begin at 0 again.
         """
         end_offset = store.max_physical_offset
         kept = self.puts[: bisect_left(self.puts, end_offset + 1, key=lambda put: put.end_offset)]
         lost = self.puts[len(kept) :]
         for put in lost:
             what = f"{put.queue}@{put.record.queue_offset} at {put.physical_offset}..{put.end_offset}"
-            # What retention has deleted may come back, and go again, as long as that is not durable.
+            # Records that retention has deleted may reappear and be lost again until their deletion is durable.
             is_deleted = put.end_offset <= self.deleted_offset
             assert is_deleted or not all_kept, f"{what} is lost, though no power was cut; the log ends at {end_offset}"
             assert is_deleted or put.record.store_timestamp_ms >= synced_timestamp_ms, (
@@ -153,7 +154,7 @@ class Model:
             f"invented: the log ends at {end_offset}, the last record put before that at {last_offset}"
         )
         self.puts = kept
-        self.acknowledged_offset = end_offset  # it was all synced before it counted as recovered
+        self.acknowledged_offset = end_offset  # recovery has synced all of it
         self.last_timestamp_ms = kept[-1].record.store_timestamp_ms if kept else 0
         for queue in sorted(self.undeleted):
             if not store.max_offset(*queue):
@@ -162,7 +163,7 @@ class Model:
         return len(lost)
 
     def check(self, store: MessageStore, *, may_recount: bool = False) -> None:
-        """Log, queues, index and times say what was put."""
+        """Check that log, queues, index and searches by time return what was put."""
         min_offset = store.min_physical_offset
         self.deleted_offset = max(self.deleted_offset, min_offset)
         there = []
@@ -192,12 +193,12 @@ class Model:
         life = self.lives.get(queue, 0)
         present = [put for put in puts if put.life == life]
         if puts and not present and life and (queue in self.unnoted or puts[-1].end_offset <= self.deleted_offset):
-            # Deleted, nothing new came or what came is lost: the log's records may have brought the old life back, if
-            # nothing on the disk says that it is over, or they had been deleted themselves.
+            # The queue was deleted, and it has no newer record, or these are lost. A restart may have restored it from
+            # records in the log, if the deletion was not marked on the disk or retention had deleted these records.
             self._adopt_old_life(store, queue, puts)
             return
         found = records(store, *queue)
-        # What was deleted and has come back may do so in part, and damaged.
+        # Deleted records that reappear may be incomplete, and damaged.
         solid = {put.record.queue_offset for put in present if put.physical_offset >= self.deleted_offset}
         came_back = {record.queue_offset for record in found} - solid
         present = [put for put in present if put.record.queue_offset in solid | came_back]
@@ -254,10 +255,10 @@ class Model:
             for key in put.keys:
                 by_key.setdefault((put.queue[0], key), []).append(put)
         for number, ((topic, key), puts) in enumerate(sorted(by_key.items())):
-            # What was deleted and has come back may be in the index or not.
+            # Deleted records that reappear may or may not be in the index.
             there_offsets = sorted(put.physical_offset for put in puts)[-64:]
             expected = [offset for offset in there_offsets if offset >= self.deleted_offset]
-            # The latest record is found in its own second too; half of the keys are asked for so.
+            # For half of the keys the search begins one second before the latest record, and must also find it.
             begin_ms = puts[-1].record.store_timestamp_ms - 1000 if number % 2 else 0
             views = store.query_message(topic, key, 64, begin_ms, FAR_MS).views
             offsets = sorted({int.from_bytes(view[28:36], "big") for view in views})

@@ -1,21 +1,21 @@
-"""A disk in memory that knows what was synced, can lose the rest, and fails where it is told to.
+"""Simulated disk in memory: it knows which data is durable, can lose the rest, and can make calls fail.
 
-Each file has what the process *sees* and what is on the *platter*; each directory has the names that are seen and those
-that are durable. `sync` carries pages from the one to the other, `sync_dir` names. `power_cut` makes the disk that a machine
-would find after the power came back:
+Each file has the contents that the process sees and the durable contents; each directory has the names that the process sees
+and the durable names. `sync` makes pages durable, `sync_dir` names. `power_cut` returns the disk as a machine may find it
+after a power cut:
 
-* of each page that was not synced, some sectors of 512 bytes hold the new bytes and the others the old ones, each page and
-  file for itself; what the kernel wrote back of its own accord (`write_back`) may be from any moment before;
-* a name that was created or deleted, or a directory that was made, without a `sync_dir` may be as before or as after; of a
-  rename both names are as before or both as after;
+* of each page that was not synced, some sectors of 512 bytes have the new contents and the others the old ones,
+  independently of other pages; pages that the kernel wrote back on its own (`write_back`) may be from any earlier moment;
+* a name that was created or deleted, or a directory that was created, without a `sync_dir` may be in its old or its new
+  state; the two names of a rename are both in the old or both in the new state;
 * a file whose length was never synced may be empty.
 
-`killed` is the disk that the next process finds: everything that was seen, still not synced. A sync that fails leaves pages
-that the kernel takes for clean although they are not on the platter, as Linux does: later syncs pass them by.
+`killed` returns the disk that the next process finds: everything that the process saw, still not synced. After a failed sync
+the kernel considers pages clean although they are not durable, as Linux does, and later syncs skip them.
 
-Space is counted in pages that were reserved or written. Writing to a mapped page that nobody reserved is recorded in
-`unreserved`: on a full disk it would have been a SIGBUS. All that happens by chance comes from the `Random` that is passed
-in, in the order of the paths, so that a seed replays byte for byte.
+Space is counted in pages that were reserved or written. A write to a mapped page without reserved space is recorded in
+`unreserved`: on a full disk it would cause a SIGBUS. All random choices come from the `Random` that is passed in, in the
+order of the paths, so that a seed reproduces them byte for byte.
 """
 
 import random
@@ -31,7 +31,7 @@ from pocketmq.store.disk.disk import SHORTAGE, Disk, DiskLock, MappedRegion
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
-# Every method that may fail; those in CHANGES alter what is on the disk, and the machine may stop before any of them.
+# METHODS are all methods that may fail. Those in CHANGES alter the disk, and the machine may stop before any of them.
 CHANGES = frozenset(
     ("create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "delete", "delete_tree",
      "rename", "make_dirs")
@@ -41,7 +41,7 @@ METHODS = CHANGES | {"map", "read_file", "read_range", "listdir", "size", "mtime
 
 
 class Stopped(BaseException):
-    """The machine or the process ends here: nothing that comes after reaches the disk."""
+    """The machine or the process stops at this call; no later call changes the disk."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Fault:
     nth: int
     error: OSError
     forever: bool = False
-    path: str = ""  # only calls for paths that hold this text count
+    path: str = ""  # only calls for paths that contain this text count
     raised: int = 0
 
     def call(self, path: str) -> None:
@@ -73,7 +73,10 @@ def _in_pages(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 
 
 class SimulatedFile:
-    """`clean` is what the kernel believes to be on the platter: another image than `synced` only after a failed sync."""
+    """File with the contents that the process sees (`seen`) and the durable contents (`synced`).
+
+    `clean` is what the kernel believes to be durable. It differs from `synced` only after a failed sync.
+    """
 
     def __init__(self, data: bytes, *, on_platter: bool) -> None:
         self.seen: npt.NDArray[np.uint8] = np.frombuffer(bytearray(data), np.uint8)
@@ -84,12 +87,12 @@ class SimulatedFile:
         self.reserved_durably = self.reserved.copy()
 
     def used_pages(self) -> npt.NDArray[np.bool_]:
-        """Which pages hold anything but zeros."""
+        """Return which pages contain anything but zeros."""
         used: npt.NDArray[np.bool_] = _in_pages(self.seen).any(axis=1)
         return used
 
     def pages(self, start: int = 0, end: int | None = None) -> list[slice]:
-        """The pages that overlap [start, end)."""
+        """Return the pages that overlap [start, end)."""
         end = len(self.seen) if end is None else min(end, len(self.seen))
         return [slice(at, at + PAGE_SIZE) for at in range(start // PAGE_SIZE * PAGE_SIZE, end, PAGE_SIZE)]
 
@@ -109,7 +112,7 @@ class SimulatedFile:
         self.reserved_durably |= self.reserved
 
     def fail_sync(self, rng: random.Random) -> None:
-        """Some pages got there; of the others nobody will hear again."""
+        """Make some dirty pages durable, and let the kernel consider all of them clean: later syncs skip the others."""
         if self.clean is self.synced:
             self.clean = self.synced.copy()
         for page in self.dirty_pages():
@@ -118,12 +121,12 @@ class SimulatedFile:
             self.clean[page] = self.seen[page]
 
     def dirty_again(self, start: int, end: int) -> None:
-        """The pages were written to: the kernel does not take them for clean any more."""
+        """Note that the pages were written to: the kernel no longer considers them clean."""
         for page in self.pages(start, end):
             self.clean[page] = self.synced[page]
 
     def write_back(self, rng: random.Random) -> None:
-        """What the kernel does when it likes: some of the dirty pages reach the platter."""
+        """Make some dirty pages durable, as the kernel may do at any time."""
         for page in self.dirty_pages():
             if rng.random() < 0.5:
                 self.synced[page] = self.clean[page] = self.seen[page]
@@ -132,7 +135,7 @@ class SimulatedFile:
         if not self.size_durable and rng.random() < 0.4:
             return SimulatedFile(b"", on_platter=True)
         image = self.synced.copy()
-        most = rng.choice((0.0, 0.4, 0.4, 1.0))  # how many of the dirty pages reached the platter whole
+        most = rng.choice((0.0, 0.4, 0.4, 1.0))  # the share of the dirty pages that are completely durable
         for page in self.dirty_pages():
             fate = rng.random()
             for at in range(page.start, min(page.stop, len(image)), SECTOR_SIZE):
@@ -161,7 +164,7 @@ class SimulatedRegion(MappedRegion):
                 self._file.fail_sync(self._disk.rng)
             raise
         self._disk.note_written(self._path, self._file)
-        # The path is opened for the moment: another file under the same name is not ours.
+        # Another file may have this name by now; it must not be synced instead.
         if self._disk.names.get(self._path) is self._file:
             self._file.sync(start, end)
 
@@ -171,7 +174,7 @@ class SimulatedRegion(MappedRegion):
         self._disk.take_space(self._path, self._file, start, end)
 
     def warm(self, start: int, end: int) -> None:
-        # Every page counts as written, whatever the kernel believes of it.
+        # All pages are written, even those that the kernel considers clean.
         self._disk.enter("warm", self._path)
         self._disk.take_space(self._path, self._file, start, end)
         self._file.sync(start, end, all_pages=True)
@@ -205,37 +208,37 @@ def _parent(path: str) -> str:
 
 
 class PowerCutDisk(Disk):
-    """`names` and `dirs` are what the process sees, the `durable_` ones what would be found after a power cut."""
+    """Simulated disk: `names` and `dirs` are what the process sees, `durable_names` and `durable_dirs` the durable part."""
 
     def __init__(self, files: dict[str, bytes] | None = None, rng: random.Random | None = None) -> None:
         self.names = {path: SimulatedFile(data, on_platter=True) for path, data in (files or {}).items()}
         self.durable_names = dict(self.names)
         self.dirs = {""} | {directory for path in self.names for directory in _parents(path)}
         self.durable_dirs = set(self.dirs)
-        # Chance while the disk is in use: what a failed sync leaves.
+        # Random choices while the disk is in use: which pages a failed sync makes durable.
         self.rng = rng or random.Random(0)
         self.faults: list[Fault] = []
         self.calls: Counter[str] = Counter()
         self.failed_syncs = 0
         # Called before each sync of a file or directory; may raise OSError.
         self.before_sync: Callable[[str], None] = lambda path: None
-        # How many more changes there will be before everything stops; None: no end in sight.
+        # How many more changes succeed before `Stopped` is raised; None: all.
         self.changes_left: int | None = None
         self.stopped = False
         self.capacity: int | None = None
-        self.used = 0.0  # the share that `usage` tells as long as there is no capacity
+        self.used = 0.0  # the share that `usage` returns while `capacity` is None
         self.unreserved: list[str] = []
         self.locked: set[str] = set()
         self.boot = 0
-        self._synced_dirs: set[str] = set()  # as in FileDisk: their names in the directory above were synced by this process
-        self._renamed: dict[str, str] = {}  # new name -> old one, as long as neither is durable
-        self._deleted_dirs: set[str] = set()  # folders that were deleted since the one above was synced
-        self._deleted: set[str] = set()  # names that were deleted since they were durable
+        self._synced_dirs: set[str] = set()  # as in FileDisk: directories whose names this process has synced
+        self._renamed: dict[str, str] = {}  # new name -> old name, until the rename is durable
+        self._deleted_dirs: set[str] = set()  # folders that were deleted since their parent was synced
+        self._deleted: set[str] = set()  # durable names that were deleted, not yet durably
 
-    # --- what tests do with it -------------------------------------------------------------------------------------
+    # --- methods for tests -----------------------------------------------------------------------------------------
 
     def power_cut(self, rng: random.Random) -> "PowerCutDisk":
-        """The disk as it may be found afterwards."""
+        """Return the disk as it may be found after a power cut."""
         disk = PowerCutDisk(rng=self.rng)
         disk.boot, disk.capacity, disk.used = self.boot + 1, self.capacity, self.used
         for directory in sorted(self.dirs | self.durable_dirs):
@@ -256,14 +259,14 @@ class PowerCutDisk(Disk):
         images: dict[int, SimulatedFile] = {}
         for path, file in sorted(fates.items()):
             if file is not None and _parent(path) in disk.dirs:
-                if id(file) not in images:  # two names of one file have one content
+                if id(file) not in images:  # two names of one file have the same contents
                     images[id(file)] = file.after_power_cut(rng)
                 disk.names[path] = images[id(file)]
         disk.durable_names = dict(disk.names)
         return disk
 
     def killed(self) -> "PowerCutDisk":
-        """The same disk for the next process, after kill -9: the page cache lives, and is still not synced."""
+        """Return the disk for the next process, after kill -9: the page cache is kept, and is still not synced."""
         disk = PowerCutDisk(rng=self.rng)
         disk.names, disk.durable_names = dict(self.names), dict(self.durable_names)
         disk.dirs, disk.durable_dirs = set(self.dirs), set(self.durable_dirs)
@@ -272,13 +275,13 @@ class PowerCutDisk(Disk):
         return disk
 
     def write_back(self, rng: random.Random) -> None:
-        """Some files' dirty pages reach the platter although nobody asked for it."""
+        """Make dirty pages of some files durable, as the kernel may do without a sync."""
         for _, file in sorted(self.names.items()):
             if rng.random() < 0.3:
                 file.write_back(rng)
 
     def synced_bytes(self, path: str, start: int, end: int) -> bytes | None:
-        """Bytes that a power cut cannot take any more; None when not even the name or the length is durable."""
+        """Return durable bytes of a file; None if its name or its length is not durable."""
         file = self.durable_names.get(path)
         directories = set(_parents(path))
         if file is None or not file.size_durable or not directories <= self.durable_dirs:
@@ -286,18 +289,18 @@ class PowerCutDisk(Disk):
         return file.synced[start:end].tobytes()
 
     def contents(self) -> dict[str, bytes]:
-        """Every file as the process sees it."""
+        """Return path -> contents of all files, as the process sees them."""
         return {path: file.seen.tobytes() for path, file in sorted(self.names.items())}
 
     def heal(self) -> None:
-        """No call fails any more, and there is room."""
+        """Remove all faults and the limit of the capacity."""
         self.faults.clear()
         self.capacity = None
 
     # --- faults and space ------------------------------------------------------------------------------------------
 
     def enter(self, method: str, path: str) -> None:
-        """What each call begins with."""
+        """Begin a call of `method`: count it, and raise Stopped or a planned error."""
         if self.stopped:
             raise Stopped
         self.calls[method] += 1
@@ -337,7 +340,7 @@ class PowerCutDisk(Disk):
             file.reserved |= holes
 
     def note_all_written(self) -> None:
-        """Look for pages that were written without room for them; `unreserved` tells which."""
+        """Record in `unreserved` the pages of all files that were written without reserved space."""
         for path, file in sorted(self.names.items()):
             self.note_written(path, file)
 
@@ -379,12 +382,12 @@ class PowerCutDisk(Disk):
     def _written(self, path: str, data: bytes) -> SimulatedFile:
         file = SimulatedFile(data, on_platter=False)
         file.reserved[:] = False
-        self.names[path] = SimulatedFile(b"", on_platter=False)  # what it holds when there is no room for more
+        self.names[path] = SimulatedFile(b"", on_platter=False)  # the contents if there is no space for the data
         self.take_space(path, file, 0, len(data))
         return file
 
     def replace_file(self, path: str, data: bytes) -> None:
-        # The steps of FileDisk, each of which may be the last.
+        # The steps of FileDisk; the machine may stop before each of them.
         new, old = path + ".tmp", path + ".bak"
         self.make_dirs(_parent(path))
         self.enter("replace_file", path)
@@ -479,13 +482,13 @@ class PowerCutDisk(Disk):
         self._deleted = {name for name in self._deleted if _parent(name) != path}
 
     def _forget_below(self, directory: str) -> None:
-        """What was in a folder that is durably gone, though there may be a new one with its name."""
+        """Remove the durable contents of a folder whose deletion is durable; there may be a new folder of the same name."""
         old = [name for name in self.durable_names if name.startswith(directory + "/")]
         for name in [name for name in old if self.durable_names[name] is not self.names.get(name)]:
             del self.durable_names[name]
         self.durable_dirs -= {name for name in self.durable_dirs - self.dirs if name.startswith(directory + "/")}
 
-    # --- Disk: the rest --------------------------------------------------------------------------------------------
+    # --- Disk: other methods ---------------------------------------------------------------------------------------
 
     def lock(self, path: str) -> DiskLock:
         self.make_dirs(_parent(path))
@@ -505,6 +508,6 @@ class PowerCutDisk(Disk):
 
 
 def _parents(path: str) -> list[str]:
-    """The directories above, from the top: "/store/config/x" -> ["", "/store", "/store/config"]."""
+    """Return the parent directories, from the top: "/store/config/x" -> ["", "/store", "/store/config"]."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]

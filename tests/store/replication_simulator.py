@@ -1,15 +1,15 @@
-"""Random lives of a master and a slave on disks that forget and a network that breaks; a seed says all of it.
+"""Random walks of a master and a slave, whose disks lose unsynced data and whose connection breaks; a seed reproduces each.
 
     python -m tests.store.replication_simulator --seeds 0:2000 [--flush SYNC_FLUSH|ASYNC_FLUSH] [--workers 2]
 
-A walk is some hundred steps: puts, frames and reports that arrive in pieces, broken connections, kills and power cuts of
-either side, and promotions: the slave's store becomes the master's, and the former master's is cut back to where the two
-part. A message counts as acknowledged when the master's record and a slave's report of its end are there, each after a sync
-with SYNC_FLUSH. What is checked:
+A walk has some hundred steps: puts, frames and reports that arrive in pieces, broken connections, process kills and power
+cuts of either machine, and promotions, in which the slave's store becomes the master's and the former master's log is
+truncated where the two diverge. A message counts as acknowledged when the master has its record and a slave has reported its
+end; with SYNC_FLUSH both are synced before. The checks:
 
-* an acknowledged message is in the present master's log, at its place, after every crash and promotion. ASYNC_FLUSH promises
-  that for killed processes only, so there are no power cuts then;
-* each time the slave has caught up, its log is the master's, byte for byte, and so are the queues.
+* an acknowledged message is in the current master's log, at its physical offset, after every crash and promotion.
+  ASYNC_FLUSH guarantees this only for killed processes, so there are no power cuts with it;
+* each time the slave has caught up, its log equals the master's byte for byte, and its queues have the same ends.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Machine:
 
     @property
     def durable_offset(self) -> int:
-        """End of what this machine has according to the flush mode."""
+        """Physical offset up to which this machine has the log: synced with SYNC_FLUSH, else written."""
         return self.synced_offset if self.walk.is_sync else self.store.max_physical_offset
 
     def crash(self, is_slave: bool) -> None:
@@ -81,7 +81,7 @@ class Machine:
 
 
 class Walk:
-    """One seed."""
+    """Random walk that is determined by its seed."""
 
     def __init__(self, seed: int, flush: str) -> None:
         self.rng = random.Random(f"{flush} {seed}")
@@ -160,7 +160,7 @@ class Walk:
                 return
         elif not slave.files.files:
             if not master.files.files:
-                return  # later, the empty slave would begin with the master's last file, as in Apache
+                return  # connect later: an empty slave would begin with the master's last file, as in Apache
             self.slave.follower.begin(0, self._record(master.store, 0))
         if self.is_sync:
             slave.sync()
@@ -168,7 +168,7 @@ class Walk:
         self.to_master += self.slave.follower.report()
 
     def _parted_at(self) -> int | None:
-        """Return where the slave's log has parted from its master's."""
+        """Return the physical offset at which the slave's log diverges from its master's, or None."""
         files, master = self.slave.files, self.master
         record_at = partial(self._record_at, master.store)
 
@@ -192,7 +192,7 @@ class Walk:
         return None if view is None else bytes(view)
 
     def _transfer(self) -> None:
-        """Let some frames be sent, and parts of both directions arrive."""
+        """Send some frames, and deliver a part of the sent bytes of both directions."""
         if self.replica is None:
             self._connect()
         if self.replica is None:
@@ -217,7 +217,7 @@ class Walk:
             self.replica = None
 
     def _acknowledge(self) -> None:
-        """What the gate of answers does: the record is durable here, and a slave has reported its end."""
+        """Acknowledge, as AnswerGate does, the records that the master has durably and whose end a slave has reported."""
         reported = self.replica.reported_offset if self.replica is not None else -1
         durable = min(reported, self.master.durable_offset)
         self.acknowledged |= {end: record for end, record in self.pending if end <= durable}
@@ -231,7 +231,7 @@ class Walk:
         self._forget_lost()
         self._check()
         if not is_slave:
-            self._rejoin()  # a power cut may have taken from the master what the slave has
+            self._rejoin()  # a power cut may have removed records from the master that the slave has
 
     def _forget_lost(self) -> None:
         """Forget messages that a new or restarted master does not have; those that it has may still be acknowledged."""
@@ -243,7 +243,7 @@ class Walk:
         return view is not None and bytes(view) == record
 
     def _promote(self) -> None:
-        """The master is lost; the slave's store is started as master, and the former master rejoins as its slave."""
+        """Crash both machines, start the slave's store as master, and let the former master rejoin as its slave."""
         self.promotions += 1
         self.replica = None
         former, successor = self.master, self.slave
@@ -255,7 +255,7 @@ class Walk:
         self._rejoin()
 
     def _rejoin(self) -> None:
-        """What `pocketmq store rejoin` does."""
+        """Truncate the slave's log where it diverges from its master's, as `pocketmq store rejoin` does."""
         slave = self.slave
         if not slave.files.files or (at := self._parted_at()) is None:
             return
@@ -275,7 +275,7 @@ class Walk:
         assert not lost, f"{len(lost)} acknowledged messages are lost, the first ends at {lost[0]}"
 
     def _catch_up(self) -> None:
-        """Let everything arrive; then both logs and the queues are the same."""
+        """Deliver everything, and check that both logs and the ends of the queues are the same."""
         self.catch_ups += 1
         self.replica = None
         self._connect()
@@ -303,7 +303,7 @@ class Walk:
 
 
 def walk(seed: int, flush: str) -> tuple[int, str, Walk | None]:
-    """Run one seed; return it, why it failed, and the walk."""
+    """Run the walk of one seed; return the seed, the failure or "", and the walk or None."""
     one = Walk(seed, flush)
     try:
         one.run()

@@ -1,20 +1,21 @@
-"""Random lives of a small store on a disk that forgets and fails; a seed says all of it.
+"""Random walks of a small store on a disk that loses unsynced data and fails; a seed reproduces each.
 
     python -m tests.store.simulator --seeds 0:1000 [--flush SYNC_FLUSH|ASYNC_FLUSH] [--workers 2] [--trace]
 
-A walk is some lives of one store: puts of every kind, loop turns, flush and checkpoint rounds, steps of the clock,
-retention, deleted topics, failing calls. A life ends by a clean stop, a kill, or a power cut, between two operations or
-before any change of the disk, also while the store is being opened; derived files may be gone or cut short by the next one.
-Each time the store is opened it is held against `model.Model`.
+A walk opens one store several times. Each time there are operations: puts of every kind, turns of the event loop, rounds of
+the flush and checkpoint threads, clock changes, retention, deleted topics, failing calls. They end with a clean stop, a
+process kill or a power cut, between two operations or before any change of the disk, also while the store is being opened.
+Before the next start, derived files may be deleted or emptied. Each time the store is opened it is compared with
+`model.Model`.
 
-What is promised, and checked:
+What is guaranteed, and checked:
 
 * a kill loses nothing, in either flush mode;
-* SYNC_FLUSH: a power cut loses nothing of what `flushed` told to be durable;
-* ASYNC_FLUSH: after each round of the flush thread (every flushIntervalCommitLog) less than flushCommitLogLeastPages ends of
-  pages of the log's last file are missing on the disk, and after each thorough one (flushCommitLogThoroughInterval) nothing.
-  So a power cut takes what was put since the last round; of what is older, at most that many pages, none of it older than a
-  thorough interval and a round.
+* SYNC_FLUSH: a power cut loses nothing that `flushed` has reported as durable;
+* ASYNC_FLUSH: after each round of the flush thread (every flushIntervalCommitLog) fewer than flushCommitLogLeastPages page
+  ends of the log's last file are not durable, and after each thorough round (flushCommitLogThoroughInterval) none.
+  So a power cut loses what was put since the last round, and of older records at most that many pages, none of them older
+  than a thorough interval plus a round.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from tests.store.power_cut_disk import PAGE_SIZE, Fault, PowerCutDisk, Stopped
 from tests.store.stores import HOST, HOST_V6, ROOT, SteppedClock, small_config
 
 TOPICS = ("A", "B", "long-" + "x" * 150, SCHEDULE_TOPIC)
-# Which calls a fault may hit, and with what.
+# Method and errno of the faults.
 FAULTS = (
     ("create", 28), ("reserve", 28), ("write_file", 28), ("replace_file", 28), ("map", 24), ("create", 5), ("sync", 5),
     ("sync_dir", 5), ("delete", 5), ("delete_tree", 5), ("sync", 28), ("usage", 5), ("listdir", 5), ("read_range", 5),
@@ -45,7 +46,7 @@ ERROR_TEXTS = {5: "Input/output error", 24: "Too many open files", 28: "No space
 
 
 class Walk:
-    """One seed."""
+    """Random walk that is determined by its seed."""
 
     def __init__(self, seed: int, flush_disk_type: str, *, faults: bool = True) -> None:
         self.rng = random.Random(f"{flush_disk_type} {seed}")
@@ -71,7 +72,7 @@ class Walk:
         self.in_round = False
         self.is_harmed = False
         self.events: list[str] = []
-        # Put in this turn: (queue, message, physical offset, end), of which the log may not have them yet.
+        # Messages that were put in this turn and may not be written yet: (queue, message, physical offset, end offset).
         self.unwritten: list[tuple[tuple[str, int], Message, int, int]] = []
 
     def note(self, event: str) -> None:
@@ -87,7 +88,7 @@ class Walk:
 
     @property
     def digest(self) -> str:
-        """Stands for all that happened and for every byte on the disk."""
+        """Hash of all events and of every byte on the disk."""
         found = hashlib.sha256("\n".join(self.events).encode())
         for path, data in self.disk.contents().items():
             found.update(path.encode() + data)
@@ -96,7 +97,7 @@ class Walk:
     # --- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Load the store, through as many crashes and failing calls as there are, and look at what is there."""
+        """Load the store, again after each crash or failing call, and check its contents."""
         all_kept = self.all_kept = getattr(self, "all_kept", True)
         for attempt in range(10):
             self.disk.changes_left = self.rng.randrange(40) if self.rng.random() < 0.3 and attempt < 5 else None
@@ -125,7 +126,7 @@ class Walk:
         assert report.loss_window in str(report) and self.config.flush_disk_type in report.loss_window
         synced_ms = report.synced_timestamp_ms
         if synced_ms is None:
-            # All that was written is there; unless a start that was broken off has found an end before.
+            # All that was written is present, unless an earlier start that was interrupted has already truncated the log.
             synced_ms = FAR_MS if attempt == 0 else 0
         self.lost += self.model.restarted(
             self.store,
@@ -141,17 +142,17 @@ class Walk:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the disk has given a reason for trouble."""
+        """Whether operations may fail: the disk's capacity is limited, or a fault has been raised."""
         return self.disk.capacity is not None or any(fault.raised for fault in self.disk.faults)
 
     @staticmethod
     def check_clear(reason: str) -> None:
-        """A refusal names the path and what the disk said."""
+        """Check that a refusal names the path and the error of the disk."""
         assert ROOT in reason or "'/'" in reason, f"which file? {reason}"
         assert "disk full" in reason or any(text in reason for text in ERROR_TEXTS.values()), f"why? {reason}"
 
     def crash(self, where: str) -> bool:
-        """The process or the machine ends; whether the page cache lives."""
+        """Kill the process or cut the power; return whether the page cache is kept."""
         self.unwritten.clear()
         if self.rng.random() < 0.4:
             self.note(f"killed {where}")
@@ -161,7 +162,7 @@ class Walk:
         self.disk = self.disk.power_cut(self.rng)
         return False
 
-    # --- a life ----------------------------------------------------------------------------------------------------
+    # --- from a start to the next stop or crash --------------------------------------------------------------------
 
     def live(self) -> None:
         rng = self.rng
@@ -182,7 +183,7 @@ class Walk:
             self.harm_derived_files()
 
     def stop(self) -> None:
-        """A clean stop; the power may go right after it."""
+        """Stop the store cleanly, and then kill the process or cut the power."""
         try:
             self.store.shutdown()
             self.all_kept = True
@@ -238,12 +239,12 @@ class Walk:
             self.model.deleted_offset = max(self.model.deleted_offset, self.store.min_physical_offset)
 
     def resume(self) -> None:
-        """The disk is well again: everything is there, and new messages are taken, unless a sync has failed."""
+        """Remove all faults, and check that nothing is lost and that puts succeed again unless a sync has failed."""
         self.disk.heal()
         self.clock.step(61.0)
         self.clean(manual=False)
         self.dispatch()
-        self.round()  # until each thread had its say, it may not be known that a sync has failed
+        self.round()  # a failed sync may only be known after a round of each thread
         waits = bool(self.store.commit_log.undispatched)
         if not waits:
             self.model.check(self.store)
@@ -256,7 +257,7 @@ class Walk:
         self.dispatch()
 
     def turn(self) -> None:
-        """What a loop turn does: some puts, then dispatch, then the request for a sync, which the thread may hear later."""
+        """Run a turn of the event loop: some puts, dispatch, and a request for a sync, which may be served later."""
         rng = self.rng
         end_offset = max([self.put() for _ in range(rng.randrange(1, 7))])
         self.dispatch()
@@ -266,7 +267,7 @@ class Walk:
                 self.round()
 
     def put(self, *, may_be_too_large: bool = True) -> int:
-        """The end offset of what was put; 0 when it was refused."""
+        """Put a message or a batch and return its end offset, or 0 if it was refused."""
         rng = self.rng
         topic, queue_id = rng.choice(TOPICS), rng.randrange(3)
         batch = [self.message(topic, queue_id) for _ in range(rng.choice((1, 1, 1, 1, 3)) if may_be_too_large else 1)]
@@ -282,20 +283,20 @@ class Walk:
         offsets = result.physical_offsets or [result.physical_offset]
         for one, offset, end in zip(batch, offsets, [*offsets[1:], result.end_offset], strict=True):
             self.unwritten.append(((topic, queue_id), one, offset, end))
-        if self.serial % 10 == 0:  # somebody reads it before the turn is over
+        if self.serial % 10 == 0:  # it is read before the turn ends
             assert self.store.message_at(offsets[0]) is not None, f"put at {offsets[0]}, but not there"
         self.note(f"put {len(batch)} into {topic[:9]} {queue_id} up to {result.end_offset}")
         return result.end_offset
 
     def dispatch(self) -> None:
-        """The end of a turn: from here on all that was put survives a kill."""
+        """End the turn: from now on everything that was put survives a kill."""
         self.store.commit_log.write()
         self.note_written()
         assert not self.unwritten, f"put at {self.unwritten[0][2]}, but not there"
         self.store.dispatch()
 
     def note_written(self) -> None:
-        """Tell the model what is in the log of what was put in this turn."""
+        """Add the messages of this turn that are already in the log to the model."""
         files = self.store.commit_log.mapped_files
         while self.unwritten and (stored := files.view(self.unwritten[0][2], 4)) is not None:
             queue, one, offset, end = self.unwritten.pop(0)
@@ -351,14 +352,14 @@ class Walk:
         self.note(f"dropped {dropped}")
 
     def noted_drops(self) -> dict[str, int]:
-        """Of each deleted topic, up to which physical offset the platter says that its records are its past."""
+        """Return deleted topic -> physical offset below which its records are durably marked as deleted."""
         found = self.disk.synced_bytes(f"{ROOT}/cleanStop.json", 0, 1 << 20)
         return json.loads(found)["dropped"] if found else {}
 
     # --- the flush thread ------------------------------------------------------------------------------------------
 
     def round(self) -> None:
-        """One round of each thread; in the middle of a sync the loop may put more."""
+        """Run one round of each thread; the event loop may put more messages during a sync."""
         now, end_offset = self.clock.monotonic(), self.model.end_offset
         self.disk.before_sync = self.loop_goes_on
         self.in_round = True
@@ -379,7 +380,7 @@ class Walk:
             self.promise(on_disk)
 
     def flushed_at_least(self, end_offset: int) -> int:
-        """Where the log may be missing on the disk, at most, after a round that began when it ended at `end_offset`."""
+        """Return up to where the log must be durable after a round that began when it ended at `end_offset`."""
         file_start = end_offset - end_offset % self.config.mapped_file_size_commit_log
         page = (end_offset - file_start) // PAGE_SIZE - self.config.flush_commit_log_least_pages + 1
         return max(file_start, file_start + page * PAGE_SIZE)
@@ -397,7 +398,7 @@ class Walk:
         self.note(f"flushed to {flushed_offset}: {error}")
 
     def promise(self, flushed_offset: int) -> None:
-        """From here on a power cut may not take what ends before: each byte must be on the platter."""
+        """Note that a power cut must not lose records that end before `flushed_offset`, and check that they are durable."""
         size = self.config.mapped_file_size_commit_log
         for put in reversed(self.model.puts):
             if put.end_offset <= self.model.acknowledged_offset:
@@ -406,13 +407,13 @@ class Walk:
                 start = put.physical_offset - put.physical_offset % size
                 path, position = f"{ROOT}/commitlog/{start:020}", put.physical_offset - start
                 found = self.disk.synced_bytes(path, position, position + len(put.stored))
-                assert found == put.stored, f"{put.physical_offset}..{put.end_offset} is not on the platter"
+                assert found == put.stored, f"{put.physical_offset}..{put.end_offset} is not durable"
         self.model.acknowledged_offset = max(self.model.acknowledged_offset, flushed_offset)
 
-    # --- between two lives -----------------------------------------------------------------------------------------
+    # --- between a crash and the next start ------------------------------------------------------------------------
 
     def harm_derived_files(self) -> None:
-        """Somebody deletes what is made from the log, or an older crash has left it short."""
+        """Delete or empty some files that are derived from the log."""
         rng, names = self.rng, self.disk.names
         folder = rng.choice(("consumequeue", "index", "checkpoint"))
         for path in sorted(path for path in names if path.startswith(f"{ROOT}/{folder}")):
@@ -432,7 +433,7 @@ class Walk:
 
 
 def walk(seed: int, flush_disk_type: str) -> tuple[int, str, int, int]:
-    """(seed, what went wrong or nothing, records lost, restarts)."""
+    """Run the walk of one seed; return (seed, failure or "", lost records, restarts)."""
     one = Walk(seed, flush_disk_type)
     try:
         one.run()
@@ -453,7 +454,7 @@ def main() -> int:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    parser = argparse.ArgumentParser(description="random lives of a store on a disk that forgets and fails")
+    parser = argparse.ArgumentParser(description="random walks of a store on a disk that loses unsynced data and fails")
     parser.add_argument("--seeds", default="0:1000", help="FIRST:BEHIND_THE_LAST, or one seed")
     parser.add_argument("--flush", choices=("SYNC_FLUSH", "ASYNC_FLUSH"), help="only this flushDiskType")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
@@ -462,7 +463,7 @@ def main() -> int:
     first, _, behind = arguments.seeds.partition(":")
     seeds = range(int(first), int(behind) if behind else int(first) + 1)
     modes = [arguments.flush] if arguments.flush else ["SYNC_FLUSH", "ASYNC_FLUSH"]
-    logging.disable()  # failing disks are what this is about
+    logging.disable()  # errors of the simulated disk are expected
     console, failed = Console(soft_wrap=True), 0
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     for mode in modes:
@@ -476,7 +477,7 @@ def main() -> int:
                     failed += 1
                     console.print(f"[red]seed {seed}[/red] {problem}", highlight=False)
                     console.print(f"   again: python -m tests.store.simulator --seeds {seed} --flush {mode} --trace")
-        console.print(f"{mode}: {len(seeds)} seeds, {restarts} restarts, {lost} records gone that nobody was promised")
+        console.print(f"{mode}: {len(seeds)} seeds, {restarts} restarts, {lost} unacknowledged records lost")
         if arguments.trace:
             trace(seeds[0], mode)
     console.print(f"{failed} failed" if failed else "none failed")

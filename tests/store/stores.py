@@ -14,7 +14,7 @@ ROOT = "/store"
 
 
 class SteppedClock(VirtualClock):
-    """Liveness that a test moves too, for the intervals of the flush service."""
+    """Clock whose monotonic time is also set by the test, for the intervals of the flush service."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def message(topic: str = "T", queue_id: int = 0, body: bytes = b"body", **proper
 
 
 def small_config(root: str = ROOT, **changes: object) -> MessageStoreConfig:
-    """Files so small that a few messages fill them."""
+    """Return settings with files so small that a few messages fill them."""
     settings: dict[str, object] = {
         "mapped_file_size_commit_log": 16 << 10,
         "mapped_file_size_consume_queue": 400,
@@ -53,14 +53,14 @@ def small_config(root: str = ROOT, **changes: object) -> MessageStoreConfig:
 
 
 def open_store(disk: Disk, clock: Clock | None = None, root: str = ROOT, **changes: object) -> MessageStore:
-    """A loaded store without its flush thread: tests say when something is flushed."""
+    """Return a loaded store without a flush thread: the tests run the flushes."""
     store = MessageStore(small_config(root, **changes), disk, clock or VirtualClock())
     store.load()
     return store
 
 
 def records(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[Record]:
-    """A whole queue, in order, read by pulls as a consumer would."""
+    """Return all records of a queue, in order, read by pulls as by a consumer."""
     found: list[Record] = []
     queue_offset = max(store.min_offset(topic, queue_id), 0)
     while queue_offset < store.max_offset(topic, queue_id):
@@ -76,5 +76,5 @@ def records(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[Re
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-    """Bodies of a whole queue, in order."""
+    """Return the bodies of all records of a queue, in order."""
     return [record.body for record in records(store, topic, queue_id)]

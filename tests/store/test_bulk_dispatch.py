@@ -1,4 +1,4 @@
-"""Dispatch by windows, held against dispatch record by record: queues and index must become the same bytes."""
+"""Dispatch of record windows compared with dispatch record by record: queues and index must have the same bytes."""
 
 import random
 import tarfile
@@ -57,7 +57,7 @@ class Target:
 
 
 def one_by_one(target: Target, windows: list[RecordWindow]) -> None:
-    """In batches that never hold two lives of a topic."""
+    """Dispatch in batches; a record with queue offset 0, of a topic that was created again, begins a new batch."""
     dispatcher, batch = Dispatcher(target.queues, target.index), list[DispatchRequest]()
     for window in windows:
         for start in window.starts.tolist():
@@ -71,7 +71,7 @@ def one_by_one(target: Target, windows: list[RecordWindow]) -> None:
 
 
 class Log:
-    """Records in memory, each with the next queue offset of its queue unless told otherwise."""
+    """Records in memory, each with the next queue offset of its queue unless another is given."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -124,7 +124,7 @@ def random_log(seed: int) -> Log:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_random_logs_become_the_same_bytes_either_way(tmp_path: Path, seed: int) -> None:
+def test_bulk_dispatch_of_random_logs_writes_the_same_bytes(tmp_path: Path, seed: int) -> None:
     windows = random_log(seed).windows(random.Random(seed).choice((600, 5000, 1 << 20)))
     ours, theirs = Target(tmp_path / "bulk", ext=seed % 5 == 0), Target(tmp_path / "single", ext=seed % 5 == 0)
     bulk = ours.bulk()
@@ -137,7 +137,7 @@ def test_random_logs_become_the_same_bytes_either_way(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_golden_logs_become_the_same_bytes_either_way(tmp_path: Path, name: str) -> None:
+def test_bulk_dispatch_of_golden_logs_writes_the_same_bytes(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "commitlog"
     folder.mkdir()
     with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
@@ -192,7 +192,7 @@ def test_empty_queue_begins_at_the_offset_of_its_first_record_and_is_reported(tm
     assert (queue.min_offset, queue.max_offset, bulk.behind, bulk.beyond) == (30, 32, {("T", 0): 0}, {("T", 0): 30})
 
 
-def test_a_queue_that_begins_behind_a_record_of_the_log_is_reported(tmp_path: Path) -> None:
+def test_queue_that_begins_after_its_first_record_in_the_log_is_reported(tmp_path: Path) -> None:
     log, target = Log(), Target(tmp_path)
     for queue_offset in (4, 5, 6):
         log.append(queue_offset=queue_offset)
@@ -228,7 +228,7 @@ def test_only_the_requested_range_is_dispatched(tmp_path: Path) -> None:
     assert ("T", 0) not in target.queues.queues
 
 
-def test_records_of_several_queues_get_their_units_again(tmp_path: Path) -> None:
+def test_multi_dispatched_records_get_units_in_all_their_queues(tmp_path: Path) -> None:
     log, target = Log(), Target(tmp_path)
     for number in range(4):
         log.append(properties=b"INNER_MULTI_DISPATCH\x01%%LMQ%%a,b\x02INNER_MULTI_QUEUE_OFFSET\x01%d,%d" % (number, number))

@@ -1,4 +1,4 @@
-"""What the checkpoint thread syncs, and what the checkpoint says by then."""
+"""Syncs by the checkpoint thread, and the times in the checkpoint after them."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def opened() -> tuple[PowerCutDisk, SteppedClock, MessageStore]:
 
 
 def times(disk: PowerCutDisk) -> list[int]:
-    """Of log, queues and index, as a power cut would leave them."""
+    """Return the durable times of log, queues and index in the checkpoint."""
     data = disk.synced_bytes(CHECKPOINT, 0, 24)
     assert data is not None
     return [int.from_bytes(data[at : at + 8], "big") for at in (0, 8, 16)]
@@ -26,7 +26,7 @@ def run_both(store: MessageStore) -> None:
     store.checkpoint_service.run_once()
 
 
-def test_the_checkpoint_follows_log_queues_and_the_unfinished_index_file() -> None:
+def test_checkpoint_covers_log_queues_and_the_unfinished_index_file() -> None:
     disk, clock, store = opened()
     put_at_ms = store.commit_log.put(message(KEYS="k")).store_timestamp_ms
     store.dispatch()
@@ -65,7 +65,7 @@ def test_between_two_checkpoints_queues_with_two_dirty_pages_are_synced() -> Non
 
 
 @pytest.mark.parametrize("failing", ["consumequeue", "index", "checkpoint"])
-def test_after_a_failed_sync_nothing_is_promised_and_nothing_taken(failing: str) -> None:
+def test_after_a_failed_sync_puts_are_refused_and_the_checkpoint_stays(failing: str) -> None:
     disk, clock, store = opened()
     store.commit_log.put(message(KEYS="k"))
     store.dispatch()

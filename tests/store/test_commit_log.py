@@ -1,4 +1,4 @@
-"""Putting: what is stored, where, and what is refused."""
+"""Puts: the stored records, their offsets, and refusals."""
 
 import struct
 
@@ -18,7 +18,7 @@ from tests.store.stores import HOST, HOST_V6, bodies, message, open_store, recor
 FILE_SIZE = 16 << 10
 
 
-def test_a_put_says_where_the_record_is_and_the_record_says_so_too() -> None:
+def test_put_returns_the_offsets_that_the_record_contains() -> None:
     clock = VirtualClock(1234)
     store = open_store(MemoryDisk(), clock)
     store.commit_log.put(message("T", 1, b"first"))
@@ -44,7 +44,7 @@ def test_a_put_says_where_the_record_is_and_the_record_says_so_too() -> None:
         st.sampled_from(("KEYS", "UNIQ_KEY", "TAGS", "DELAY", "X")), st.sampled_from(("a", "a b", "7"))
     ),
 )
-def test_a_put_is_a_batch_of_one(
+def test_put_and_batch_of_one_store_the_same_bytes(
     topic: str,
     queue_id: int,
     body: bytes,
@@ -78,22 +78,22 @@ def test_store_time_never_goes_backwards_within_the_log() -> None:
     assert store.commit_log.put_batch([message(), message()]).store_timestamp_ms == 5000
 
 
-def test_a_record_that_does_not_fit_begins_the_next_file_behind_a_blank_mark() -> None:
+def test_file_ends_with_a_blank_mark_if_the_next_record_does_not_fit() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     overhead = store.commit_log.put(message(body=b"")).size
-    # Leaves room for exactly 8 bytes: the mark.
+    # Exactly the 8 bytes of a blank mark are left.
     store.commit_log.put(message(body=bytes(FILE_SIZE - 2 * overhead - 8)))
     first_in_next = store.commit_log.put(message(body=b""))
     assert first_in_next.physical_offset == FILE_SIZE
     log = disk.read_file(f"/store/commitlog/{0:020}")
     assert BLANK_STRUCT.unpack_from(log, FILE_SIZE - 8) == (8, BLANK_MAGIC_CODE)
 
-    # In the second file one byte less is left than that: the record goes to the third.
+    # In the second file only 7 bytes would be left: the record goes to the third.
     assert store.commit_log.put(message(body=bytes(FILE_SIZE - 2 * overhead - 7))).physical_offset == 2 * FILE_SIZE
 
 
-def test_a_batch_is_consecutive_records_of_one_file() -> None:
+def test_batch_is_stored_as_consecutive_records_in_one_file() -> None:
     store = open_store(MemoryDisk())
     store.commit_log.put(message(body=bytes(FILE_SIZE - 1000)))
     batch = [message("T", 0, b"%d" % number) for number in range(10)]
@@ -105,12 +105,12 @@ def test_a_batch_is_consecutive_records_of_one_file() -> None:
     assert result.end_offset == result.physical_offset + result.size == found[-1].physical_offset + found[-1].total_size
 
 
-def test_copies_with_other_bodies_are_stored_as_a_batch_of_them_would_be() -> None:
+def test_put_alike_and_put_batch_store_the_same_bytes() -> None:
     stored = []
     for is_batch in (True, False):
         disk = MemoryDisk()
         store = open_store(disk, VirtualClock(1234))
-        for texts in ([b"", b"one"], [b"two"], [b"three", b"four"]):  # the first come where no file is
+        for texts in ([b"", b"one"], [b"two"], [b"three", b"four"]):  # the first are put before any file exists
             one = message("T", 3, TAGS="a", KEYS="k1 k2")
             if is_batch:
                 result = store.commit_log.put_batch([replace(one, body=text) for text in texts])
@@ -124,7 +124,7 @@ def test_copies_with_other_bodies_are_stored_as_a_batch_of_them_would_be() -> No
     assert len(stored[0][2]) == 5
 
 
-def test_copies_with_other_bodies_are_all_stored_or_none() -> None:
+def test_put_alike_stores_all_messages_or_none() -> None:
     store = open_store(MemoryDisk(), max_message_size=2000)
     for size in (*[2000] * 7, 1000):  # some 600 bytes are left in the file
         store.commit_log.put(message("T", 0, bytes(size)))
@@ -144,7 +144,7 @@ def test_long_topics_make_v2_records() -> None:
     assert store.max_offset("t" * 128, 0) == 1
 
 
-def test_ipv6_hosts_take_their_room() -> None:
+def test_ipv6_hosts_make_a_record_24_bytes_larger() -> None:
     store = open_store(MemoryDisk())
     one = message()
     one.born_host = one.store_host = HOST_V6
@@ -166,7 +166,9 @@ def test_ipv6_hosts_take_their_room() -> None:
         (message(body=bytes(2000), A="x" * 15_000), PutStatus.MESSAGE_ILLEGAL, ["mappedFileSizeCommitLog", "16376"]),
     ],
 )
-def test_what_is_too_large_is_refused_and_leaves_nothing(one: object, status: PutStatus, words: list[str]) -> None:
+def test_invalid_message_is_refused_with_a_reason_and_leaves_no_trace(
+    one: object, status: PutStatus, words: list[str]
+) -> None:
     store = open_store(MemoryDisk(), max_message_size=2000)
     for result in (store.commit_log.put(one), store.commit_log.put_batch([message(one.topic), one])):  # type: ignore[attr-defined,arg-type]
         assert result.status is status
@@ -175,13 +177,13 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(one: object, status: Pu
     assert store.commit_log.put(message()).queue_offset == 0
 
 
-def test_v1_only_refuses_long_topics() -> None:
+def test_long_topic_is_refused_if_v2_records_are_disabled() -> None:
     store = open_store(MemoryDisk(), auto_message_version_on_topic_len=False)
     refused = store.commit_log.put(message("t" * 128))
     assert refused.status is PutStatus.MESSAGE_ILLEGAL and "127" in refused.reason
 
 
-def test_a_batch_larger_than_a_message_may_be_is_refused_whole() -> None:
+def test_batch_above_the_message_size_limit_is_refused() -> None:
     store = open_store(MemoryDisk(), max_message_size=2000)
     refused = store.commit_log.put_batch([message(body=bytes(1001)), message(body=bytes(1000))])
     assert refused.status is PutStatus.MESSAGE_ILLEGAL and "2001" in refused.reason
@@ -201,7 +203,7 @@ def test_prepared_and_rolled_back_records_take_no_queue_offset(sys_flag: int, qu
 
 
 @pytest.mark.parametrize("one_of_two", [False, True])
-def test_a_number_that_its_field_does_not_hold_leaves_no_trace(one_of_two: bool) -> None:
+def test_put_with_a_number_out_of_range_leaves_no_trace(one_of_two: bool) -> None:
     store = open_store(MemoryDisk())
     store.commit_log.put(message(body=b"before"))
     one = message(body=b"wrong")
@@ -214,7 +216,7 @@ def test_a_number_that_its_field_does_not_hold_leaves_no_trace(one_of_two: bool)
     assert store.max_physical_offset == sum(record.total_size for record in records(store))
 
 
-def test_a_file_that_cannot_be_made_is_a_status_and_the_log_goes_on_later() -> None:
+def test_put_is_refused_while_no_file_can_be_created_and_works_later() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     store.commit_log.put(message(body=bytes(FILE_SIZE - 500)))

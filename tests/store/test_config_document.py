@@ -1,4 +1,4 @@
-"""The seal of a document of config/: what it finds, what it puts right, what it leaves alone."""
+"""The seal (checksum and size) of documents in config/: detection and correction of damage, and edits by hand."""
 
 import json
 import time
@@ -22,7 +22,7 @@ DOCUMENT = {"dataVersion": {"counter": 3, "timestamp": 1_700_000_000_000}, "topi
 
 
 @pytest.mark.parametrize("document", [{}, {"offsetTable": {}}, DOCUMENT, {"a": "é\x01"}, {"offsetTable": {"T@g": {0: 1}}}])
-def test_a_sealed_document_is_the_document_and_its_seal(document: dict[str, object]) -> None:
+def test_sealing_a_document_only_adds_the_seal(document: dict[str, object]) -> None:
     data = sealed(encode_document(document))
     found = decode_document(data)
     assert check_seal(found) is True
@@ -30,7 +30,7 @@ def test_a_sealed_document_is_the_document_and_its_seal(document: dict[str, obje
     assert found == json.loads(encode_document(document)) and check_seal(found) is None
 
 
-def test_every_flipped_bit_is_found_and_put_right() -> None:
+def test_every_flipped_bit_is_detected_and_corrected() -> None:
     good = sealed(encode_document(DOCUMENT))
     for bit in range(len(good) * 8):
         damaged = bytearray(good)
@@ -47,10 +47,10 @@ def test_manual_edit_is_distinguished_from_damage() -> None:
     for indent in (None, 1, 2, 3):
         assert repaired(json.dumps(decode_document(edited), indent=indent).encode() + b"\n") is None
     reformatted = json.dumps(decode_document(data)).encode()
-    assert check_seal(decode_document(reformatted)) is True, "spaces say nothing"
+    assert check_seal(decode_document(reformatted)) is True, "white space does not affect the seal"
 
 
-def test_a_flipped_bit_is_looked_for_in_linear_time() -> None:
+def test_flipped_bit_is_located_in_linear_time() -> None:
     def cpu_s(count: int) -> float:
         data = bytearray(sealed(encode_document({"t": {f"T{n}": {"perm": 6} for n in range(count)}})))
         data[1] ^= 1
@@ -62,13 +62,13 @@ def test_a_flipped_bit_is_looked_for_in_linear_time() -> None:
     assert cpu_s(8000) < 12 * min(cpu_s(2000), cpu_s(2000))
 
 
-def test_half_a_surrogate_pair_becomes_text_that_can_be_written() -> None:
+def test_lone_surrogate_is_replaced_by_a_question_mark() -> None:
     document = decode_document(rb'{"a\udc00": "\ud800x", "pair": "\ud83d\ude00"}')
     assert document == {"a?": "?x", "pair": "\U0001f600"}
     assert decode_document(encode_document(document)) == document
 
 
-def test_a_string_without_end_is_found_in_time_that_is_linear() -> None:
+def test_unterminated_string_is_detected_in_linear_time() -> None:
     def read(text: str) -> None:
         with pytest.raises(ValueError):
             decode_document(text.encode())

@@ -126,7 +126,7 @@ def written_twice(tmp_path: Path) -> tuple[Path, bytes]:
     return tmp_path / "t.json", (tmp_path / "t.json").read_bytes()
 
 
-def test_each_flipped_bit_is_put_right_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_flipped_bit_is_corrected_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, good = written_twice(tmp_path)
     for bit in range(len(good) * 8):
         damaged = bytearray(good)
@@ -139,7 +139,7 @@ def test_each_flipped_bit_is_put_right_and_said(tmp_path: Path, caplog: pytest.L
 
 
 def decode_or_none(data: bytes) -> dict[str, object] | None:
-    """What a reader that knows no seal would read."""
+    """Decode the document as a reader without support for checksums would; return None if it is invalid."""
     try:
         document = decode_document(data)
     except ValueError:
@@ -148,7 +148,7 @@ def decode_or_none(data: bytes) -> dict[str, object] | None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "emptied", "deleted", "zeros"])
-def test_the_backup_that_is_used_is_named_and_stays_until_there_is_a_new_file(
+def test_backup_in_use_is_logged_and_kept_when_a_new_file_is_written(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, good = written_twice(tmp_path)
@@ -194,7 +194,7 @@ def test_a_power_cut_at_any_step_leaves_one_of_the_two_tables() -> None:
             assert found == NEW if done else found in (OLD, NEW)
 
 
-def test_rows_are_written_as_the_whole_document_would_be() -> None:
+def test_written_rows_equal_the_whole_encoded_document() -> None:
     disk = MemoryDisk()
     rows = RowsWriter(ConfigFile(disk, "/c/t.json"), "table", lambda row: row)
     table: dict[str, object] = {}
@@ -218,7 +218,9 @@ def test_a_changed_row_is_written_in_linear_time() -> None:
 
 
 @pytest.mark.parametrize("is_emptied", [True, False])
-def test_a_table_that_was_written_once_is_missed(tmp_path: Path, is_emptied: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_table_written_once_is_restored_from_its_backup(
+    tmp_path: Path, is_emptied: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     config_file(tmp_path).persist({"cancelled": {"3": [7]}})
     path = tmp_path / "consumerOffset.json"
     path.write_bytes(b"") if is_emptied else path.unlink()

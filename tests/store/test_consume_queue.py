@@ -22,12 +22,12 @@ def open_queue(tmp_path: Path, *, clean: bool = True) -> ConsumeQueue:
 
 
 def values(first: int, count: int, log_start: int = 0) -> list[int]:
-    """Flat units for queue offsets from `first` on: record n lies at `log_start` + 100 n, tags code n."""
+    """Return flat units for `count` queue offsets from `first` on: record n is at `log_start` + 100 n, with tags code n."""
     return [value for n in range(first, first + count) for value in (log_start + n * RECORD_SIZE, RECORD_SIZE, n)]
 
 
 def tags_codes(queue: ConsumeQueue) -> list[int]:
-    """The tags codes of all readable units, in order."""
+    """Return the tags codes of all readable units, in order."""
     codes: list[int] = []
     queue_offset = queue.min_offset
     while run := queue.units(queue_offset, 32):
@@ -53,7 +53,7 @@ def test_units_are_read_back_over_file_ends(tmp_path: Path, run: int) -> None:
     assert file_names(tmp_path) == [0, 200, 400, 600, 800]
 
 
-def test_a_read_ends_with_the_file_and_with_the_count(tmp_path: Path) -> None:
+def test_read_ends_at_the_end_of_a_file_or_after_the_given_count(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 25))
     assert len(queue.units(2, 3)) == 3 * 20
@@ -79,7 +79,7 @@ def test_redispatched_records_are_not_appended_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("second_life", [5, 12, 40])
-def test_a_topic_made_anew_counts_from_zero_and_its_first_life_is_forgotten(tmp_path: Path, second_life: int) -> None:
+def test_topic_created_again_begins_at_offset_zero_without_its_old_units(tmp_path: Path, second_life: int) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 12))
     for first in range(0, second_life, 5):
@@ -87,7 +87,7 @@ def test_a_topic_made_anew_counts_from_zero_and_its_first_life_is_forgotten(tmp_
     assert (queue.min_offset, queue.max_offset) == (0, second_life)
     assert queue.unit_at(0) == (5000, 100, 0)
     assert tags_codes(queue) == list(range(second_life))
-    assert queue.append(0, values(0, 12)) == 0, "the first life is known, and over"
+    assert queue.append(0, values(0, 12)) == 0, "records of the deleted topic are ignored"
     queue.flush()
     again = open_queue(tmp_path, clean=False)
     assert (again.max_offset, again.unit_at(0)) == (second_life, (5000, 100, 0))
@@ -108,7 +108,7 @@ def test_a_queue_that_begins_late_has_blank_units_below_its_min_offset(tmp_path:
     assert (again.min_offset, again.max_offset, again.max_physical_offset) == (23, 25, 2500)
 
 
-def test_a_blank_unit_alone_does_not_pass_for_two_gigabytes_of_log(tmp_path: Path) -> None:
+def test_size_of_a_blank_unit_does_not_count_as_log_bytes(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(23, values(23, 1))
     queue.truncate(2300)
@@ -128,7 +128,7 @@ def test_reopened_queue_continues_at_its_end(tmp_path: Path, clean: bool) -> Non
 
 
 @pytest.mark.parametrize("torn", [0, 5, 9, 10, 19, 20, 21, 33])
-def test_recovery_ends_the_queue_at_the_first_unit_that_is_none_and_clears_the_rest(tmp_path: Path, torn: int) -> None:
+def test_recovery_ends_a_queue_at_its_first_invalid_unit_and_zeroes_the_rest(tmp_path: Path, torn: int) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 34))
     queue.close()
@@ -139,20 +139,20 @@ def test_recovery_ends_the_queue_at_the_first_unit_that_is_none_and_clears_the_r
     path.write_bytes(data)
 
     queue = open_queue(tmp_path, clean=False)
-    # Only the last three files are looked at: older ones have been synced.
+    # Only the last three files are checked: older ones have been synced.
     expected = torn if torn >= 10 else 34
     assert queue.max_offset == expected
     if expected == torn:
         queue.append(torn, values(torn, 1))
         queue.close()
-        # Had the units behind the torn one stayed, they would be back now.
+        # If the units behind the torn one had not been zeroed, they would reappear now.
         assert open_queue(tmp_path, clean=False).max_offset == torn + 1
 
 
 @pytest.mark.parametrize(
     ("log_end", "left"), [(5000, 34), (3400, 34), (3399, 34), (3300, 33), (2000, 20), (1900, 19), (1, 1), (0, 0)]
 )
-def test_truncation_drops_records_from_the_end_of_the_log_on(tmp_path: Path, log_end: int, left: int) -> None:
+def test_truncation_drops_units_beyond_the_end_of_the_log(tmp_path: Path, log_end: int, left: int) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 34))
     queue.truncate(log_end)
@@ -166,7 +166,7 @@ def test_truncation_drops_records_from_the_end_of_the_log_on(tmp_path: Path, log
 
 
 @pytest.mark.parametrize("torn", [(8, 9), (9,), (5, 6, 7), (8, 13, 28), (8, *range(10, 34)), range(18, 34)])
-def test_units_that_a_power_cut_took_and_left_later_ones_are_made_again(tmp_path: Path, torn: Sequence[int]) -> None:
+def test_units_lost_by_a_power_cut_before_intact_units_are_rebuilt(tmp_path: Path, torn: Sequence[int]) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 34))
     queue.close()
@@ -187,7 +187,7 @@ def test_units_that_a_power_cut_took_and_left_later_ones_are_made_again(tmp_path
         queue = open_queue(tmp_path)
 
 
-def test_a_truncated_queue_never_counts_from_zero_again(tmp_path: Path) -> None:
+def test_truncated_queue_keeps_its_queue_offsets(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(23, values(23, 4))
     queue.truncate(0)
@@ -196,7 +196,7 @@ def test_a_truncated_queue_never_counts_from_zero_again(tmp_path: Path) -> None:
     assert tags_codes(queue) == [23]
 
 
-def test_old_files_go_with_the_log_and_the_last_one_stays(tmp_path: Path) -> None:
+def test_files_of_deleted_records_are_deleted_except_the_last_file(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 34))
     assert queue.delete_below(900) == 0
@@ -206,7 +206,7 @@ def test_old_files_go_with_the_log_and_the_last_one_stays(tmp_path: Path) -> Non
     assert queue.delete_below(1850) == 1
     assert (queue.min_offset, file_names(tmp_path)) == (19, [200, 400, 600])
     assert queue.delete_below(10**9) == 2
-    # No record is left: the queue is empty, and its next unit keeps its number.
+    # No record is left: the queue is empty, and its next queue offset is unchanged.
     assert (queue.min_offset, queue.max_offset, file_names(tmp_path)) == (34, 34, [600])
     assert not queue.units(33, 1)
     queue.append(34, values(34, 1))
@@ -236,23 +236,23 @@ def test_offset_by_time_is_the_nearest(tmp_path: Path, timestamp_ms: int, queue_
     assert queue.offset_by_time(timestamp_ms, by_time([1000 + 10 * n for n in range(34)])) == queue_offset
 
 
-def test_offset_by_time_looks_over_the_end_of_a_file(tmp_path: Path) -> None:
+def test_offset_by_time_compares_units_across_file_boundaries(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 20))
-    # Unit 9 ends the first file, unit 10 begins the second one second later.
+    # Unit 9 is the last of the first file; unit 10, the first of the second file, is about one second later.
     times_ms = [1000 + n for n in range(10)] + [2000 + n for n in range(10)]
     asked = {1009: 9, 1010: 9, 1400: 9, 1600: 10, 2000: 10, 2001: 11}
     assert {ms: queue.offset_by_time(ms, by_time(times_ms)) for ms in asked} == asked
 
 
-def test_offset_by_time_without_an_answer_is_zero(tmp_path: Path) -> None:
+def test_offset_by_time_is_zero_without_a_readable_record(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     assert queue.offset_by_time(1000, by_time([])) == 0
     queue.append(0, values(0, 5))
     assert queue.offset_by_time(1000, lambda physical_offset, size: -1) == 0
 
 
-def test_a_file_of_another_size_is_refused_by_name(tmp_path: Path) -> None:
+def test_refusal_of_a_file_with_another_size_names_the_file(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     queue.append(0, values(0, 1))
     queue.close()
@@ -267,7 +267,7 @@ def store_of(tmp_path: Path) -> ConsumeQueueStore:
 
 
 @pytest.mark.parametrize("damage", ["middle gone", "middle empty", "middle short", "last short", "first long", "all empty"])
-def test_a_queue_whose_files_are_no_row_is_reported_and_can_be_made_again(tmp_path: Path, damage: str) -> None:
+def test_queue_with_missing_or_resized_files_is_reported_and_rebuilt(tmp_path: Path, damage: str) -> None:
     queues = store_of(tmp_path)
     for queue_id in (0, 1):
         queues.find_or_create("T", queue_id).append(0, values(0, 25))
@@ -290,13 +290,13 @@ def test_a_queue_whose_files_are_no_row_is_reported_and_can_be_made_again(tmp_pa
     assert tags_codes(queues.queues["T", 0]) == list(range(25))
 
 
-def test_files_that_all_have_one_other_size_name_the_key(tmp_path: Path) -> None:
+def test_if_all_files_have_another_size_the_error_names_the_config_key(tmp_path: Path) -> None:
     queues = store_of(tmp_path)
     queues.find_or_create("T", 0).append(0, values(0, 25))
     queues.close()
     with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue is 400"):
         ConsumeQueueStore(FileDisk(), str(tmp_path), 400).load(clean=True)
-    # Where one queue is right, another size is damage.
+    # If one queue has the right size, another size in another queue is damage.
     queues.find_or_create("T", 1).append(0, values(0, 25))
     queues.close()
     for path in (tmp_path / "T" / "0").iterdir():
@@ -308,7 +308,7 @@ def test_files_that_all_have_one_other_size_name_the_key(tmp_path: Path) -> None
 def test_units_appended_as_arrays_are_the_same_bytes(tmp_path: Path, run: int) -> None:
     queue = open_queue(tmp_path)
     other = ConsumeQueue(FileDisk(), str(tmp_path / "other"), FILE_SIZE)
-    # Some begin before the end: they are known.
+    # Some runs begin before the end of the queue, with units that it already has.
     for first in range(0, 60, run):
         start = max(first - 2, 0)
         count = min(first + run, 60) - start

@@ -1,4 +1,4 @@
-"""consumequeue_ext: units, addresses, files; and stores that have it. What Apache makes of it is in tests/interop."""
+"""consumequeue_ext: units, addresses, files, and stores that have it. tests/interop checks that Apache can read it."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ LONG_MIN = -(2**63)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**62), st.binary(max_size=40))
-def test_a_unit_is_as_declared_and_comes_back(code: int, time_ms: int, bitmap: bytes) -> None:
+def test_unit_matches_its_layout_and_is_read_back(code: int, time_ms: int, bitmap: bytes) -> None:
     disk = MemoryDisk()
     row = ConsumeQueueExt(disk, FOLDER, 100)
     address = row.put(code, time_ms, bitmap)
@@ -47,7 +47,7 @@ def test_too_large_entry_is_not_stored() -> None:
 
 
 @pytest.mark.parametrize("address", [LONG_MIN + 20, LONG_MIN + 7, LONG_MIN + 100, LONG_MIN + 10**9, EXT_ADDRESS_MAX])
-def test_an_address_that_leads_nowhere_is_no_unit(address: int) -> None:
+def test_invalid_address_returns_no_unit(address: int) -> None:
     row = ConsumeQueueExt(MemoryDisk(), FOLDER, 100)
     row.put(1, 2)
     assert row.get(address) is None
@@ -71,7 +71,7 @@ def codes(store: MessageStore) -> list[int]:
 
 
 def filtered_bodies(store: MessageStore, tag: str) -> list[bytes]:
-    """Bodies that a pull by a tag gets, in order."""
+    """Return the bodies that pulls filtered by a tag return, in order."""
     found, at = [], 0
     while at < store.max_offset("T", 0):
         result = store.reader.get_message("T", 0, at, 1, {tags_code(tag)}.__contains__)
@@ -109,14 +109,14 @@ def test_reopened_store_is_readable_and_appends(enabled: bool) -> None:
     assert (newest <= EXT_ADDRESS_MAX) is enabled
 
 
-def test_without_the_folder_the_records_tell() -> None:
+def test_tags_are_read_from_the_records_if_the_folder_is_missing() -> None:
     disk = MemoryDisk()
     filled(disk).shutdown()
     disk.delete_tree(f"{ROOT}/consumequeue_ext")
     assert filtered_bodies(open_store(disk, **EXT), "odd") == ODD
 
 
-def test_garbage_behind_an_address_is_not_believed() -> None:
+def test_damaged_extension_unit_is_ignored() -> None:
     disk = MemoryDisk()
     filled(disk).shutdown()
     path = f"{FOLDER}/{0:020d}"
@@ -128,7 +128,7 @@ def test_garbage_behind_an_address_is_not_believed() -> None:
     assert filtered_bodies(store, "odd") == [*ODD, b"21"]
 
 
-def test_units_that_nothing_points_at_are_cut_off() -> None:
+def test_unreferenced_extension_units_are_truncated_at_start() -> None:
     disk = MemoryDisk()
     store = filled(disk, 2)
     store.queues.ext.put("T", 0, 1, 1)
@@ -141,7 +141,7 @@ def test_units_that_nothing_points_at_are_cut_off() -> None:
     assert [code - LONG_MIN for code in codes(store)] == [0, 20, 40]
 
 
-def test_queues_that_are_lost_get_their_units_again() -> None:
+def test_rebuilt_queues_get_new_extension_units() -> None:
     disk = MemoryDisk()
     filled(disk).shutdown()
     disk.delete_tree(f"{ROOT}/consumequeue")
@@ -150,7 +150,7 @@ def test_queues_that_are_lost_get_their_units_again() -> None:
     assert filtered_bodies(store, "odd") == ODD
 
 
-def test_files_go_with_the_queue_s_and_with_the_topic() -> None:
+def test_files_are_deleted_with_those_of_the_queue_and_with_the_topic() -> None:
     disk = MemoryDisk()
     store = filled(disk)
     assert len(disk.listdir(FOLDER)) == 5
@@ -165,7 +165,7 @@ def test_files_go_with_the_queue_s_and_with_the_topic() -> None:
     assert not disk.is_dir(f"{ROOT}/consumequeue_ext/T")
 
 
-def test_the_time_of_a_delayed_message_is_behind_the_address() -> None:
+def test_deliver_time_of_a_delayed_message_is_in_its_extension_unit() -> None:
     store = open_store(MemoryDisk(), **EXT)
     put = store.commit_log.put(message(SCHEDULE_TOPIC, 1, DELAY="2"))
     store.dispatch()

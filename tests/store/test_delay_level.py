@@ -16,7 +16,7 @@ def test_units_are_seconds_minutes_hours_and_days() -> None:
     assert DelayLevels("2s 3m 4h 5d").delays_ms == (2_000, 180_000, 14_400_000, 432_000_000)
 
 
-def test_a_level_above_the_last_is_the_last_and_one_below_the_first_waits_a_second() -> None:
+def test_level_above_the_last_is_clamped_and_below_the_first_is_one_second() -> None:
     levels = DelayLevels("5s 10s")
     assert (levels.clamp(1), levels.clamp(2), levels.clamp(99)) == (1, 2, 2)
     assert levels.delay_ms(99) == 10_000
@@ -34,7 +34,7 @@ def test_a_level_above_the_last_is_the_last_and_one_below_the_first_waits_a_seco
         ("99999999999999d", "at most"),
     ],
 )
-def test_a_bad_table_is_refused_by_key_and_entry(text: str, said: str) -> None:
+def test_refusal_of_invalid_levels_names_the_key_and_the_entry(text: str, said: str) -> None:
     with pytest.raises(ValueError, match="messageDelayLevel") as refused:
         DelayLevels(text)
     assert said in str(refused.value)

@@ -1,4 +1,4 @@
-"""What every Disk promises, on the real one, in memory, and on the simulated one."""
+"""Behaviour of the disks: the file system, memory, and the simulated disk."""
 
 import errno
 import os
@@ -48,8 +48,8 @@ def test_views_outlive_a_deleted_file(disk: Disk, tmp_path: Path) -> None:
     assert bytes(held) == b"abc" and not disk.exists(path)
 
 
-def test_nothing_is_read_ahead_where_something_is_about_to_be_written(tmp_path: Path) -> None:
-    """By the kernel's word, which holds for any file system: `rr` in a mapping's flags says that it is read at random."""
+def test_reserved_range_is_mapped_without_read_ahead(tmp_path: Path) -> None:
+    """The kernel's flags of a mapping show this on any file system: `rr` means random reads, without read-ahead."""
     path, step = f"{tmp_path}/file", 1 << 20
     region = FileDisk().map(path, 4 * step, create=True)
 
@@ -98,7 +98,7 @@ def test_failed_or_partial_write_is_completed_through_the_mapping(tmp_path: Path
     assert bytes(region.view[:7]) == b"abcdef\0"
 
 
-def test_a_file_is_held_open_no_longer_than_it_is_written_to(tmp_path: Path) -> None:
+def test_file_is_open_only_while_it_is_written_to(tmp_path: Path) -> None:
     region = FileDisk().map(f"{tmp_path}/log", 1 << 20, create=True)
     region.reserve(0, 1 << 20)
     assert descriptors(tmp_path) == 0, "a mapping needs none"
@@ -112,12 +112,12 @@ def test_a_file_is_held_open_no_longer_than_it_is_written_to(tmp_path: Path) -> 
 
 
 def mapped_bytes(path: str) -> int:
-    """How much of a mapped file is resident."""
+    """Return how many bytes of a mapped file are resident."""
     return sum(int(told["Rss"][0]) * 1024 for _, _, told in mappings(path))
 
 
 def mappings(path: str) -> list[tuple[int, int, dict[str, list[str]]]]:
-    """Where a file is mapped, from and up to which address, and what the kernel tells of each part."""
+    """Return (first address, end address, attributes in smaps) of each mapping of a file."""
     found: list[tuple[int, int, dict[str, list[str]]]] = []
     told: dict[str, list[str]] = {}
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -171,7 +171,7 @@ def test_replace_keeps_the_old_file_as_bak(disk: Disk, tmp_path: Path) -> None:
     assert disk.listdir(f"{tmp_path}/config") == ["topics.json", "topics.json.bak"]
 
 
-def test_names(disk: Disk, tmp_path: Path) -> None:
+def test_files_are_listed_renamed_and_deleted(disk: Disk, tmp_path: Path) -> None:
     root = f"{tmp_path}/d"
     assert disk.listdir(root) == [] and not disk.exists(root)
     disk.make_dirs(root)
@@ -207,11 +207,11 @@ def test_a_lock_holds_against_another_process(tmp_path: Path) -> None:
     assert Path(path).read_bytes() == b"lock"
 
 
-# What a file system has beyond a row of bytes
+# File-system behaviour beyond the contents of files
 
 
 def allocated(path: str) -> int:
-    """Bytes of the device that a file has, holes left out."""
+    """Return the number of bytes that are allocated for a file, without its holes."""
     return os.stat(path).st_blocks * 512
 
 
@@ -251,7 +251,7 @@ def test_written_bytes_are_synced_after_unmapping(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_fallocate", [True, False])
 @pytest.mark.parametrize("method", ["reserve", "warm"])
-def test_reserved_bytes_have_their_place_and_keep_their_content(
+def test_reserved_range_is_allocated_and_keeps_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, has_fallocate: bool
 ) -> None:
     def unknown(descriptor: int, start: int, size: int) -> None:
@@ -270,11 +270,11 @@ def test_reserved_bytes_have_their_place_and_keep_their_content(
 
 
 TMPFS = Path("/dev/shm")
-on_tmpfs = pytest.mark.skipif(not TMPFS.is_dir(), reason="a tmpfs that anybody may write to")
+on_tmpfs = pytest.mark.skipif(not TMPFS.is_dir(), reason="there is no tmpfs at /dev/shm")
 
 
 @on_tmpfs
-def test_holes_on_tmpfs_can_be_looked_at_without_taking_room() -> None:
+def test_reading_holes_on_tmpfs_allocates_no_space() -> None:
     with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
         path, size, disk = f"{folder}/file", (16 << 20) + 100, FileDisk()
         region = disk.map(path, size, create=True)
@@ -337,7 +337,7 @@ print("room again")
 """
 
 
-def test_a_full_tmpfs_is_an_error_and_ends_no_process(tmp_path: Path) -> None:
+def test_full_tmpfs_raises_errors_and_does_not_kill_the_process(tmp_path: Path) -> None:
     mount = f"mount -t tmpfs -o size=1m pocketmq-test {tmp_path}"
     own_mounts = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     try:
@@ -356,7 +356,7 @@ def test_a_full_tmpfs_is_an_error_and_ends_no_process(tmp_path: Path) -> None:
     ]
 
 
-def test_no_room_is_an_error_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_space_contains_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{tmp_path}/file"
     region = FileDisk().map(path, 4096, create=True)
 
@@ -368,7 +368,7 @@ def test_no_room_is_an_error_with_the_path(tmp_path: Path, monkeypatch: pytest.M
         region.reserve(0, 4096)
 
 
-def test_memory_that_is_released_loses_nothing(disk: Disk, tmp_path: Path) -> None:
+def test_releasing_memory_loses_no_data(disk: Disk, tmp_path: Path) -> None:
     region = disk.map(f"{tmp_path}/file", 1 << 20, create=True)
     region.reserve(0, 1 << 20)
     region.array[:] = 7
@@ -383,7 +383,7 @@ def locked_memory() -> int:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmLck:"))
 
 
-def test_locking_beyond_the_limit_names_it(tmp_path: Path) -> None:
+def test_error_of_memory_locking_names_the_limit(tmp_path: Path) -> None:
     region = FileDisk().map(f"{tmp_path}/file", 1 << 30, create=True)
     before = locked_memory()
     try:
@@ -397,7 +397,7 @@ def test_locking_beyond_the_limit_names_it(tmp_path: Path) -> None:
         assert locked_memory() == before
 
 
-def test_a_boot_mark_is_of_this_kernel_and_of_a_mount(tmp_path: Path) -> None:
+def test_boot_mark_identifies_the_boot_and_the_mount(tmp_path: Path) -> None:
     disk, boot = FileDisk(), Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     mark = disk.boot_mark(str(tmp_path))
     assert mark.startswith(boot) and disk.boot_mark(f"{tmp_path}/not/yet/there") == mark
@@ -405,7 +405,7 @@ def test_a_boot_mark_is_of_this_kernel_and_of_a_mount(tmp_path: Path) -> None:
     assert MemoryDisk().boot_mark("/anywhere") == "memory"
 
 
-def test_no_proc_is_no_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boot_mark_is_empty_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing_there(path: str) -> None:
         raise FileNotFoundError(2, "No such file or directory", path)
 
@@ -431,7 +431,7 @@ def test_a_directory_of_a_killed_process_is_made_durable_by_the_next(
     assert {folder, f"{tmp_path}/store", str(tmp_path)} <= set(synced)
     synced.clear()
     disk.sync_dir(folder)
-    assert synced == [folder], "above it all is known"
+    assert synced == [folder], "the names of its parents are durable already"
     disk.delete_tree(f"{tmp_path}/store")
     disk.make_dirs(folder)
     disk.sync_dir(folder)

@@ -1,7 +1,7 @@
-"""A disk that fails at any one call: a clear refusal, no exception, no acknowledged loss, service again when it heals.
+"""Failure of any call of the disk: clear refusals, no exceptions, no acknowledged message lost, service again afterwards.
 
-One fixed life of a store is run once to count the calls of each method; then again for each of them, with that call failing
-alone, or with all from that one on until the disk is well again.
+A fixed sequence of operations is run once to count the calls of each method, and then again for each call: either only that
+call fails, or it and all later calls of the method fail until the fault is removed.
 """
 
 import pytest
@@ -10,12 +10,12 @@ from pocketmq.store.disk.disk import StoreError
 from tests.store.power_cut_disk import METHODS, Fault
 from tests.store.simulator import ERROR_TEXTS, Walk
 
-# What can say that there is no room; every call can say that the device is broken.
+# Methods that may fail with ENOSPC; every method may fail with EIO.
 NEED_ROOM = {"create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "rename", "make_dirs"}
 
 
 class Life(Walk):
-    """The fixed life; a fault that is due comes about in it."""
+    """The fixed sequence of operations, during which `fault` occurs."""
 
     def __init__(self, flush_disk_type: str, fault: Fault | None = None) -> None:
         super().__init__(7, flush_disk_type, faults=False)
@@ -47,21 +47,21 @@ class Life(Walk):
             self.round()
 
     def restart(self) -> None:
-        """A kill; the faults go on."""
+        """Kill the process and load the store again; the faults remain."""
         faults, calls = self.disk.faults, self.disk.calls
         self.disk = self.disk.killed()
         self.disk.faults, self.disk.calls = faults, calls
         self.load()
 
     def load(self) -> None:
-        """As `open`, but the fault stays for the rest of the life if the store opens all the same."""
+        """Open the store like `open`, but keep a fault that did not occur for the rest of the sequence."""
         faults = list(self.disk.faults)
         self.open()
         if not any(fault.raised for fault in faults):
             self.disk.faults += faults
 
     def end(self) -> None:
-        """Well again, a clean stop, and what is found after it."""
+        """Remove the fault, stop cleanly, and check the store before and after."""
         self.resume()
         self.stop()
         self.open()
@@ -69,7 +69,7 @@ class Life(Walk):
 
 
 def calls() -> list[tuple[str, int]]:
-    """Every call of the life: (method, which)."""
+    """Return (method, number of the call) for all calls of the sequence."""
     life = Life("SYNC_FLUSH")
     life.run()
     return [(method, number) for method in sorted(METHODS) for number in range(1, life.disk.calls[method] + 1)]
@@ -78,13 +78,13 @@ def calls() -> list[tuple[str, int]]:
 CALLS = calls()
 
 
-def test_the_life_calls_whatever_can_fail() -> None:
+def test_sequence_calls_all_methods_that_can_fail() -> None:
     assert METHODS - {method for method, _ in CALLS} <= {"warm", "read_range", "rename", "replace_file", "link", "mtime_ms"}
 
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "until it heals"])
 @pytest.mark.parametrize("method", sorted({method for method, _ in CALLS}))
-def test_each_call_may_fail(method: str, forever: bool) -> None:
+def test_failure_of_each_call_loses_nothing_that_is_acknowledged(method: str, forever: bool) -> None:
     for number in [number for one, number in CALLS if one == method]:
         for code in (5, 28) if method in NEED_ROOM else (5,):
             fault = Fault(method, number, OSError(code, ERROR_TEXTS[code]), forever)
@@ -98,7 +98,7 @@ def test_each_call_may_fail(method: str, forever: bool) -> None:
 
 
 @pytest.mark.parametrize("method", ["sync", "sync_dir", "delete", "write_file", "listdir"])
-def test_a_failing_stop_leaves_a_store_that_opens_whole(method: str) -> None:
+def test_store_is_complete_after_a_failed_stop(method: str) -> None:
     for number in range(1, 30):
         life = Life("ASYNC_FLUSH")
         life.run()

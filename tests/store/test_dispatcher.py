@@ -12,7 +12,7 @@ from pocketmq.store.queue.dispatcher import Dispatcher
 
 
 class Store:
-    """Queues and an index in a folder, small files."""
+    """Queues and an index in a folder, with small files."""
 
     def __init__(self, path: Path) -> None:
         disk = FileDisk()
@@ -26,7 +26,7 @@ class Store:
 def record(
     number: int, topic: str = "T", queue_id: int = 0, queue_offset: int | None = None, sys_flag: int = 0
 ) -> DispatchRequest:
-    """Record n of the log, 100 bytes long, tags code n."""
+    """Return record n of the log; it has 100 bytes and tags code n."""
     queue_offset = number if queue_offset is None else queue_offset
     return DispatchRequest(
         topic, queue_id, 100 * number, 100, number, 1_700_000_000_000, queue_offset, sys_flag, None, f"U{number}"
@@ -78,7 +78,7 @@ def test_nothing_to_dispatch(store: Store) -> None:
     assert store.dispatcher.dispatch([]) == []
 
 
-def test_a_store_reopened_knows_its_queues(store: Store, tmp_path: Path) -> None:
+def test_reopened_store_has_the_same_queues(store: Store, tmp_path: Path) -> None:
     store.dispatcher.dispatch([record(n, f"T{n % 3}", n % 2, n // 6) for n in range(24)])
     store.queues.close()
     again = Store(tmp_path).queues
@@ -88,7 +88,7 @@ def test_a_store_reopened_knows_its_queues(store: Store, tmp_path: Path) -> None
     assert again.max_physical_offset == 2400
 
 
-def test_flush_looks_only_at_queues_that_grew_and_forgets_them(store: Store) -> None:
+def test_flush_covers_only_queues_that_grew_since_the_last_flush(store: Store) -> None:
     store.dispatcher.dispatch([record(0, "A", 0, 0), record(1, "B", 0, 0)])
     assert {queue.topic for queue in store.queues.dirty} == {"A", "B"}
     store.queues.flush(least_pages=2)

@@ -1,4 +1,4 @@
-"""What an expression says of a record is kept for whoever asks next. What is delivered is in test_queue_reader."""
+"""Verdicts of filter expressions are cached for later pulls. test_queue_reader tests the delivered messages."""
 
 import tracemalloc
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue":
 
 
 class Saying(RecordFilter):
-    """Wants records with a text in their properties, and counts those it was asked about."""
+    """Filter for records with a text in their properties; `asked` counts the records that it has judged."""
 
     is_constant = True
 
@@ -29,7 +29,7 @@ class Saying(RecordFilter):
 
 
 def stored(*tags: str) -> MessageStore:
-    """Queue T/0 with a message for each tag, and as much between them."""
+    """Return a store with a message for each tag in queue T/0, each followed by a record of another topic."""
     store = open_store(MemoryDisk(), **BIG)
     put(store, *tags)
     return store
@@ -43,7 +43,7 @@ def put(store: MessageStore, *tags: str) -> None:
 
 
 def wanted(store: MessageStore, record_filter: RecordFilter, start: int = 0, count_max: int = 32) -> list[int]:
-    """The queue offsets from `start` on that pulls of `count_max` deliver."""
+    """Return the queue offsets from `start` on that pulls of at most `count_max` messages deliver."""
     found: list[int] = []
     while start < store.max_offset("T", 0):
         result = store.reader.get_message("T", 0, start, count_max, record_filter)
@@ -73,7 +73,7 @@ def test_readers_of_one_expression_judge_a_record_once_wherever_they_begin(count
     store, filter_ = stored(*tags), Saying("a")
     every_third = list(range(0, len(tags), 3))
     assert wanted(store, filter_, 0, count_max) == every_third
-    asked = filter_.asked  # a run of which a part is known is judged whole
+    asked = filter_.asked  # a run is judged as a whole even if some of its verdicts are cached
     assert len(tags) <= asked < len(tags) + count_max
     for start in 7, 31, PAGE_SIZE - 1, PAGE_SIZE, PAGE_SIZE + 3:
         assert wanted(store, filter_, start, count_max) == [number for number in every_third if number >= start]
@@ -86,7 +86,7 @@ def test_another_expression_has_verdicts_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("count_max", [1, 7, 32])
-def test_another_expression_sees_the_same_records_from_any_start(count_max: int) -> None:
+def test_cached_verdicts_do_not_affect_other_expressions(count_max: int) -> None:
     tags = [f"<{number}>" for number in range(2 * PAGE_SIZE + 10)]
     store, every = stored(*tags), list(range(len(tags)))
     assert wanted(store, Saying(""), 3) == every[3:]
@@ -105,7 +105,7 @@ def test_memory_of_reads_with_large_properties_is_bounded() -> None:
     assert len(wanted(store, Saying("filler"))) == count
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert held < 1_000_000  # of 45 MB that were looked at
+    assert held < 1_000_000  # of 45 MB that were read
     assert wanted(store, Saying("\x02number\x011234\x02")) == [1234]
 
 
@@ -117,7 +117,7 @@ def test_filter_that_may_change_is_evaluated_each_time() -> None:
     assert wanted(store, filter_) == [1]
 
 
-def test_a_topic_that_is_made_anew_has_other_records() -> None:
+def test_verdicts_of_a_deleted_topic_are_not_used_for_its_new_records() -> None:
     store, filter_ = stored("a", "b", "a"), Saying("a")
     assert wanted(store, filter_) == [0, 2]
     store.drop_topics(set())
@@ -126,7 +126,7 @@ def test_a_topic_that_is_made_anew_has_other_records() -> None:
     assert wanted(store, Saying("b")) == [0, 2]
 
 
-def test_readers_of_many_expressions_push_out_the_verdicts_of_others() -> None:
+def test_least_recently_used_verdicts_are_evicted() -> None:
     store, first, kept = stored("a", "b"), Saying("a"), Saying("b")
     assert (wanted(store, first), wanted(store, kept)) == ([0], [1])
     for _ in range(2 * PAGES_MAX):

@@ -1,8 +1,8 @@
-"""Every file of a stopped and of a killed store, with a bit flipped, cut, emptied or deleted: what is whole is still read.
+"""Damage to every file of a stopped and of a killed store: messages that are not damaged themselves can still be read.
 
-Of the small files every bit is flipped. As two damaged images that are understood alike lead to the same start, what a bit
-does to the reading of a small file is asked for each, and a store started for each different answer. Of the others the bits
-are chosen by a seed, and each bit of one record's header.
+A bit is flipped, or the file is cut to half its size, emptied or deleted. In small files every bit is flipped. Damaged files
+that are decoded alike lead to the same start, so a store is started only once for each different result of decoding. In
+large files the flipped bits are chosen by a seed, and include each bit of one record's header.
 """
 
 import random
@@ -29,7 +29,7 @@ _LOG_FILE_SIZE = 16 << 10
 
 
 def lived(*, clean: bool) -> tuple[Files, Sent]:
-    """The files that a broker leaves, and what it has acknowledged."""
+    """Return the files of a store after its end, and the messages that it has acknowledged."""
     disk, clock, sent = MemoryDisk(), SteppedClock(), Sent()
     store = MessageStore(small_config(), disk, clock)
     store.load()
@@ -58,7 +58,7 @@ ALL_FILES = [(life, path.removeprefix(f"{ROOT}/")) for life, (files, _) in LIVES
 
 
 def started(files: Files) -> tuple[MessageStore, list[str]]:
-    """A store started on the files, and what its start says is wrong."""
+    """Return a store started on the files, and the repairs that its start has reported."""
     disk = MemoryDisk()
     for path, data in files.items():
         disk.write_file(path, data)
@@ -67,7 +67,7 @@ def started(files: Files) -> tuple[MessageStore, list[str]]:
 
 
 def unread(store: MessageStore, sent: Sent, damaged: range) -> list[tuple[str, int, int]]:
-    """What cannot be read, or with other tags, of the messages none of whose bytes are in a `damaged` part of the log."""
+    """Return the messages outside the `damaged` part of the log that cannot be read or have another tags code."""
     missing = []
     for (topic, queue_id, queue_offset), (physical_offset, size, body) in sent.items():
         if physical_offset < damaged.stop and damaged.start < physical_offset + size:
@@ -83,13 +83,13 @@ def unread(store: MessageStore, sent: Sent, damaged: range) -> list[tuple[str, i
 
 
 def in_log(path: str, start: int, end: int) -> range:
-    """Physical offsets of a file's bytes; nothing when it is none of the log's."""
+    """Return the physical offsets of bytes of a log file, or an empty range for another file."""
     first = int(path[-20:]) if "commitlog/" in path else 0
     return range(first + start, first + end) if "commitlog/" in path else range(0)
 
 
 def named(path: str, lines: list[str]) -> bool:
-    """Whether a line names the file, or the queue or the index that it is part of."""
+    """Return whether a line names the file, or the queue or the index that it is part of."""
     parts = path.split("/")
     if parts[0] == "consumequeue":
         return any(path in line or f"{parts[1]}/{parts[2]}" in line for line in lines)
@@ -100,7 +100,7 @@ def named(path: str, lines: list[str]) -> bool:
 
 @pytest.mark.parametrize("how", ["deleted", "emptied", "halved"])
 @pytest.mark.parametrize("life, path", ALL_FILES)
-def test_a_file_that_is_gone_or_cut(life: str, path: str, how: str) -> None:
+def test_missing_or_truncated_file_loses_no_other_message(life: str, path: str, how: str) -> None:
     files, sent = dict(LIVES[life][0]), LIVES[life][1]
     data = files.pop(f"{ROOT}/{path}")
     kept = 0
@@ -110,7 +110,7 @@ def test_a_file_that_is_gone_or_cut(life: str, path: str, how: str) -> None:
     store, lines = started(files)
     assert unread(store, sent, in_log(path, kept, len(data))) == []
     is_like_another_brokers = path == "abort" and how == "emptied"
-    # Of the newest index file nothing had been noted before the kill: it is made again like any other new one.
+    # Nothing was recorded about the newest index file before the kill, so it is rebuilt like a new one, without a report.
     is_unknown = path.startswith("index/") and how == "deleted" and life == "killed"
     if not (is_like_another_brokers or is_unknown or path.endswith(".bak")):
         assert named(path, lines), lines
@@ -147,7 +147,9 @@ def _understood_abort(data: bytes) -> object:
         ("abort", _understood_abort),
     ],
 )
-def test_every_bit_of_a_small_file(life: str, path: str, understood: Callable[[bytes], object]) -> None:
+def test_each_flipped_bit_of_a_small_file_is_reported_and_loses_nothing(
+    life: str, path: str, understood: Callable[[bytes], object]
+) -> None:
     files, sent = LIVES[life]
     data = files.get(f"{ROOT}/{path}")
     if data is None:
@@ -172,7 +174,7 @@ def test_every_bit_of_a_small_file(life: str, path: str, understood: Callable[[b
 @pytest.mark.parametrize(
     "life, path", [one for one in ALL_FILES if one[1].startswith(("commitlog", "consumequeue", "index"))]
 )
-def test_bits_of_a_large_file(life: str, path: str) -> None:
+def test_flipped_bits_of_a_large_file_lose_no_other_message(life: str, path: str) -> None:
     files, sent = LIVES[life]
     data = files[f"{ROOT}/{path}"]
     written = [at for at, byte in enumerate(data) if byte]

@@ -1,4 +1,4 @@
-"""When what is synced; the promise of SYNC_FLUSH itself is held by test_power_cut."""
+"""When files are synced. test_power_cut tests the guarantee of SYNC_FLUSH itself."""
 
 import queue
 import threading
@@ -40,7 +40,7 @@ def test_async_flush_waits_for_four_pages_or_ten_seconds() -> None:
     assert store.flushed_offset == last
 
 
-def test_one_sync_answers_a_whole_group_once() -> None:
+def test_one_sync_answers_all_waiting_requests_once() -> None:
     disk = PowerCutDisk()
     store = opened(disk, SteppedClock())
     answers: list[int] = []
@@ -62,7 +62,7 @@ def test_a_killed_process_leaves_the_time_of_the_last_sync_in_the_checkpoint() -
     assert disk.killed().read_file(f"{ROOT}/checkpoint")[:8] == put_at_ms.to_bytes(8, "big")
 
 
-def test_a_group_waits_for_no_queue_and_hears_when_one_failed() -> None:
+def test_sync_request_does_not_wait_for_queues_but_fails_after_they_failed() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = opened(disk, clock)
     answers: list[tuple[int, OSError | None]] = []
@@ -90,7 +90,7 @@ def test_a_group_waits_for_no_queue_and_hears_when_one_failed() -> None:
     assert len(answers) == 2 and "consumequeue" in str(answers[1][1])
 
 
-def test_the_next_file_is_warmed_a_little_at_a_time_while_no_group_waits() -> None:
+def test_next_file_is_warmed_in_small_steps_while_no_sync_is_requested() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     changes = {"flush_least_pages_when_warm_maped_file": 4, "mapped_file_size_commit_log": 1 << 20}
     store = open_store(disk, clock, warm_maped_file_enable=True, **changes)
@@ -120,7 +120,7 @@ def test_a_full_disk_does_not_stop_the_flush_thread() -> None:
     assert store.flush_service.error is None and store.flushed_offset == store.max_physical_offset
 
 
-def test_thread_answers_while_the_loop_runs(tmp_path: Path) -> None:
+def test_flush_thread_answers_sync_requests_of_the_event_loop(tmp_path: Path) -> None:
     store = open_store(FileDisk(), root=str(tmp_path), flush_disk_type="SYNC_FLUSH")
     answers: queue.Queue[tuple[int, OSError | None, str]] = queue.Queue()
     store.flushed.subscribe(lambda *answer: answers.put((*answer, threading.current_thread().name)))

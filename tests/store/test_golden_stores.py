@@ -1,8 +1,8 @@
 """Stores that Apache's own brokers wrote (tests/golden), read by ours, field by field.
 
-Each folder holds the store as it lay on the disk, and what Apache's own classes made of it: every record, where recovery
-ended the log and the queues, all queue units, the answers to queries by key and by time. `v4` is 4.9.4, `v5` is 5.5.0;
-`kill9` died while sending, `torn` had the end of its last record zeroed afterwards.
+Each folder contains the store's files and what Apache's own classes read from them: every record, the ends of log and queues
+after recovery, all queue units, the answers to queries by key and by time. `v4` is 4.9.4, `v5` is 5.5.0; `kill9` was killed
+while messages were sent, and in `torn` the end of the last record was zeroed afterwards.
 """
 
 import base64
@@ -53,7 +53,7 @@ def rows(name: str, file: str) -> list[dict[str, Any]]:
 
 
 def unpack(name: str, folder: Path) -> dict[str, str]:
-    """Unpack a store into `folder`/store; the broker's configuration."""
+    """Unpack a store into `folder`/store and return the broker's configuration."""
     unpack_golden(name, folder, (*TIMER_FILES, "rocksdbstore"))
     lines = (folder / "broker.conf").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
@@ -72,10 +72,10 @@ def store_config(folder: Path, conf: dict[str, str]) -> MessageStoreConfig:
 @dataclass
 class Golden:
     name: str
-    # Whose answers are expected. A record with torn properties, which Apache keeps, is cut as one with a torn body is.
+    # The store whose answers are expected. We truncate a record with torn properties, which Apache keeps, like a torn body.
     answers: str
     folder: Path
-    # The log's files as they lay on the disk, by their first offset.
+    # The log's files before recovery, by their first offset.
     log_files: dict[int, memoryview]
     recovered: dict[str, Any]
     store: MessageStore
@@ -104,7 +104,7 @@ def host(packed: bytes) -> str:
 
 
 def as_java_shows(record: Record) -> dict[str, Any]:
-    """The fields of an expected row, from our record."""
+    """Return our record with the fields of an expected row."""
     offset_msg_id = (record.store_host + record.physical_offset.to_bytes(8, "big")).hex().upper()
     properties = decode_properties(record.properties)
     return {
@@ -132,7 +132,7 @@ def as_java_shows(record: Record) -> dict[str, Any]:
     }
 
 
-# What Java's decoder adds by uncompressing, and where the row stands.
+# Fields that a record does not have: its file, and the results of decompression by Java's decoder.
 _NOT_OF_THE_RECORD = ("file", "compression", "plainLen", "plainSha256", "bodyB64")
 
 
@@ -152,13 +152,13 @@ def test_every_record_reads_as_in_java(golden: Golden) -> None:
                     decode_record(view, position)
                 break
             if start + position >= log_end:
-                # The torn body: Java's decoder shows what it can, its recovery cuts it off, and we take it for nothing.
+                # The torn body: Java's decoder shows a part of the record, its recovery truncates it, and we reject it.
                 with pytest.raises(BadRecordError):
                     check_record(view, position, start + position)
             else:
                 record = decode_record(view, position)
                 wanted = {key: value for key, value in row.items() if key not in _NOT_OF_THE_RECORD}
-                # A record without any property: Java makes no map of it.
+                # Java shows no map for a record without properties.
                 wanted["properties"] = wanted["properties"] or {}
                 assert as_java_shows(record) == wanted
                 assert base64.b64decode(row.get("bodyB64", "")) in (b"", record.body)
@@ -182,13 +182,13 @@ def test_the_log_ends_where_apache_ends_it(golden: Golden) -> None:
 
 
 def test_queues_begin_and_end_where_apache_has_them(golden: Golden) -> None:
-    # Apache makes a queue when it is asked for one; those without a unit are not there for us.
+    # Apache creates a queue when it is read; our store has no queues without units.
     expected = {name: tuple(range_) for name, range_ in golden.recovered["consumeQueueMaxAfterStart"].items() if range_[1]}
     found = {f"{queue.topic}/{queue.queue_id}": (queue.min_offset, queue.max_offset) for queue in golden.store.queues}
     assert {name: range_ for name, range_ in found.items() if range_[1]} == expected
 
 
-def test_every_queue_unit(golden: Golden) -> None:
+def test_queue_units_equal_those_of_apache(golden: Golden) -> None:
     expected = [row for row in rows(golden.answers, "expected_cq") if row["units"]]
     assert expected
     for row in expected:
@@ -203,7 +203,7 @@ def test_every_queue_unit(golden: Golden) -> None:
 # --- queries --------------------------------------------------------------------------------------------------------
 
 
-def test_every_query_by_key(golden: Golden) -> None:
+def test_queries_by_key_are_answered_as_by_apache(golden: Golden) -> None:
     questions = rows(golden.answers, "expected_index")
     for row in questions:
         result = golden.store.query_message(row["topic"], row["key"], 64, *ALWAYS)
@@ -218,23 +218,23 @@ def test_every_query_by_key(golden: Golden) -> None:
     assert len(questions) > 200
 
 
-# Those of 5.5.0 hold answers by the rule of 5.x (LOWER and UPPER bounds), which is not promised.
+# The stores of 5.5.0 have answers by the rule of 5.x (LOWER and UPPER bounds), which are not compared.
 @pytest.mark.parametrize("golden", [name for name in STORES if name.startswith("v4")], indirect=True, scope="module")
-def test_every_query_by_time(golden: Golden) -> None:
+def test_offset_by_time_is_that_of_apache_or_nearer(golden: Golden) -> None:
     store = golden.store
     for row in rows(golden.answers, "expected_offset_by_time"):
         topic, queue_id, asked_ms = row["topic"], row["queueId"], row["timestamp"]
         queue_offset = store.offset_by_time(topic, queue_id, asked_ms)
         if queue_offset != row["offset"]:
-            # 4.9.4 looks into one file only, chosen by its modification time, which unpacking changed: in one of these
-            # stores that is the last of three, in the others the first. We go by the records' times, so ours is nearer.
+            # 4.9.4 searches one file only, chosen by its modification time, which unpacking changed: in one of these
+            # stores that is the last of three, in the others the first. We use the records' times, so ours is nearer.
             assert topic == "GoldenCQRoll" and golden.name != "v4_clean"
             found_ms = store.store_timestamp_at(topic, queue_id, queue_offset)
             java_ms = store.store_timestamp_at(topic, queue_id, row["offset"])
             assert abs(found_ms - asked_ms) < abs(java_ms - asked_ms)
 
 
-# --- what else lies in a store --------------------------------------------------------------------------------------
+# --- other files of a store -----------------------------------------------------------------------------------------
 
 
 def test_config_files_are_read(golden: Golden) -> None:
@@ -282,7 +282,7 @@ def test_index_of_the_same_log_equals_apaches_bytes(tmp_path: Path) -> None:
         return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     assert files(ours / "consumequeue") == files(theirs / "consumequeue")
-    # An index file is named after the moment of its making.
+    # An index file is named after the time of its creation.
     assert [*dict(sorted(files(ours / "index").items())).values()] == [
         *dict(sorted(files(theirs / "index").items())).values()
     ]

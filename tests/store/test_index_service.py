@@ -24,7 +24,7 @@ class Store:
     """An index and its checkpoint in a folder."""
 
     def __init__(self, path: Path, *, trusted_to: int | None = None, slot_count: int = SLOT_COUNT) -> None:
-        """`trusted_to`: opened after a crash."""
+        """`trusted_to`: the index is opened as after a crash, and its entries are trusted up to this physical offset."""
         self.folder = path / "index"
         self.checkpoint = StoreCheckpoint(FileDisk(), str(path / "checkpoint"))
         self.clock = VirtualClock(BORN_MS)
@@ -44,7 +44,7 @@ class Store:
 
 
 def record(number: int, keys: str | None = None, *, uniq: bool = True, sys_flag: int = 0) -> DispatchRequest:
-    """Record n: at physical offset 100 n, stored n seconds after the first."""
+    """Return record n, at physical offset 100 n and stored n seconds after the first."""
     return DispatchRequest(
         topic="T",
         queue_id=0,
@@ -81,7 +81,7 @@ def test_records_are_found_by_unique_key_and_by_each_word_of_keys(tmp_path: Path
     assert store.index.last_update == (BORN_MS + 29_000, 2900)
 
 
-def test_of_too_many_the_newest_are_taken_in_the_order_of_the_log(tmp_path: Path) -> None:
+def test_find_returns_the_newest_matches_in_log_order(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n, "all", uniq=False) for n in range(50)])
     assert store.index.find("T", "all", 3, *ALWAYS) == [4700, 4800, 4900]
@@ -103,7 +103,7 @@ def test_a_rolled_back_transaction_is_not_indexed_and_the_others_are(tmp_path: P
     assert [bool(store.index.find("T", f"U{n}", 64, *ALWAYS)) for n in range(4)] == [True, True, True, False]
 
 
-def test_the_bytes_are_those_of_apache(tmp_path: Path) -> None:
+def test_index_file_has_the_layout_of_apache(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.index.put([record(0), record(1)])
     store.index.close()
@@ -139,14 +139,14 @@ def test_cleanly_stopped_index_is_reopened_and_continues(tmp_path: Path) -> None
     store = Store(tmp_path)
     put_all(store, [record(n, "all") for n in range(15)])
     store.index.close()
-    # The full file's: the other one will be written again.
+    # The time of the full file: the unfinished one will be written again.
     assert store.checkpoint.index_msg_timestamp_ms == BORN_MS + 9_000
     store = Store(tmp_path)
     put_all(store, [record(n, "all") for n in range(15, 25)])
     assert store.index.find("T", "all", 64, *ALWAYS) == [100 * n for n in range(25)]
 
 
-def test_a_full_file_is_synced_and_the_checkpoint_told(tmp_path: Path) -> None:
+def test_full_file_is_synced_and_covered_by_the_checkpoint(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(19)])
     store.index.flush_full()
@@ -157,14 +157,12 @@ def test_a_full_file_is_synced_and_the_checkpoint_told(tmp_path: Path) -> None:
 
 
 def found_once(store: Store, count: int) -> bool:
-    """Whether each of the first `count` records is found by its key, and once."""
+    """Return whether each of the first `count` records is found exactly once by its key."""
     return all(store.index.find("T", f"U{n}", 64, *ALWAYS) == [100 * n] for n in range(count))
 
 
 @pytest.mark.parametrize("trusted", [0, 1, 10, 18, 19, 20, 40, 50, 99])
-def test_after_a_crash_entries_that_are_on_the_disk_are_kept_and_no_record_is_indexed_twice(
-    tmp_path: Path, trusted: int
-) -> None:
+def test_recovery_keeps_trusted_entries_and_indexes_no_record_twice(tmp_path: Path, trusted: int) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n, "all") for n in range(50)])
     store = Store(tmp_path, trusted_to=100 * trusted)
@@ -189,7 +187,7 @@ def test_slots_header_and_later_entries_left_by_a_crash_are_ignored(tmp_path: Pa
         synced = bytearray(path.read_bytes())
         put_all(store, [record(n) for n in range(8, 15)])
         newer = path.read_bytes()
-        # Of what changed behind the sync any part is there or not.
+        # Any part of the changes after the sync may be present or missing.
         for at in range(40 + 4 * SLOT_COUNT, len(synced), 20):
             if chance.random() < 0.5:
                 synced[at : at + 20] = newer[at : at + 20]
@@ -228,7 +226,7 @@ def test_file_without_header_and_later_files_are_deleted_and_reported(tmp_path: 
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_after_a_crash_a_file_of_a_wrong_size_goes(tmp_path: Path, size: int) -> None:
+def test_file_of_wrong_size_is_deleted_after_a_crash(tmp_path: Path, size: int) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(25)])
     (store.folder / store.names()[1]).write_bytes(bytes(size))
@@ -238,7 +236,7 @@ def test_after_a_crash_a_file_of_a_wrong_size_goes(tmp_path: Path, size: int) ->
     assert found_once(store, 25)
 
 
-def test_garbage_is_no_index_file(tmp_path: Path) -> None:
+def test_nothing_is_found_in_an_index_file_of_random_bytes(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(5)])
     (path,) = store.folder.iterdir()
@@ -248,7 +246,7 @@ def test_garbage_is_no_index_file(tmp_path: Path) -> None:
         path.write_bytes(bytes(40 + 4 * SLOT_COUNT + 20 * INDEX_COUNT_MAX))
 
 
-def test_the_time_up_to_which_all_is_on_the_disk(tmp_path: Path) -> None:
+def test_flush_returns_the_time_up_to_which_all_entries_are_durable(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.index.flush_current() == 0
     put_all(store, [record(n) for n in range(25)])
@@ -279,7 +277,7 @@ def test_entries_after_the_end_of_the_log_are_removed(tmp_path: Path, end: int) 
 
 
 @pytest.mark.parametrize("slot_count", [1, 7, 1000])
-def test_many_entries_at_once_are_the_same_bytes_as_one_by_one(tmp_path: Path, slot_count: int) -> None:
+def test_put_many_and_put_keys_write_the_same_bytes(tmp_path: Path, slot_count: int) -> None:
     hashes = [random.Random(n).choice((0, 7, 2**31 - 1, n * 7919)) for n in range(100)]
     places = [(50 * n, BORN_MS + 700 * n) for n in range(100)]
     files: list[bytes] = []
@@ -301,7 +299,7 @@ def test_many_entries_at_once_are_the_same_bytes_as_one_by_one(tmp_path: Path, s
     assert len(set(files)) == 1
 
 
-def test_files_go_with_the_log_but_never_the_newest(tmp_path: Path) -> None:
+def test_files_of_deleted_records_are_deleted_except_the_newest(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(n) for n in range(50)])
     assert store.index.delete_below(1800) == 0
@@ -322,7 +320,7 @@ def test_files_that_fill_up_within_a_millisecond_keep_their_order(tmp_path: Path
     assert Store(tmp_path).index.find("T", "all", 64, *ALWAYS)[-1] == 8900
 
 
-def test_an_index_of_other_dimensions_is_refused_by_key(tmp_path: Path) -> None:
+def test_refusal_of_an_index_of_other_dimensions_names_the_config_keys(tmp_path: Path) -> None:
     store = Store(tmp_path)
     put_all(store, [record(0)])
     store.index.close()
@@ -330,7 +328,7 @@ def test_an_index_of_other_dimensions_is_refused_by_key(tmp_path: Path) -> None:
         Store(tmp_path, slot_count=8)
 
 
-def test_a_chain_that_runs_in_a_circle_ends(tmp_path: Path) -> None:
+def test_search_ends_in_a_circular_chain_of_entries(tmp_path: Path) -> None:
     store = Store(tmp_path, slot_count=1)
     store.index.put([record(n, "all", uniq=False) for n in range(5)])
     store.index.close()

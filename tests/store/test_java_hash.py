@@ -23,10 +23,10 @@ def test_known_hash_codes(text: str, code: int) -> None:
 
 
 @given(st.one_of(st.text(), st.text("abc", min_size=40, max_size=60), st.text("xü\U0001f600", min_size=1000, max_size=2100)))
-def test_hash_is_javas(text: str) -> None:
+def test_hash_equals_that_of_java(text: str) -> None:
     assert java_hash(text) == plain_java_hash(text)
 
 
-def test_tags_code_of_nothing_is_zero() -> None:
+def test_tags_code_of_an_empty_tag_is_zero() -> None:
     assert tags_code("") == 0
     assert tags_code("TagA") == tags_code("TagA") == 2598919

@@ -17,7 +17,7 @@ def hash_by_definition(text: str) -> int:
     return 0 if value == -(1 << 31) else abs(value)
 
 
-# Singly and in numpy: the two ways must agree.
+# Small batches are hashed key by key, larger ones with numpy: both must give the same hashes.
 @pytest.mark.parametrize("batch_size", [1, 10, 11, 50])
 @settings(deadline=None)
 @given(st.text(min_size=1))

@@ -1,4 +1,4 @@
-"""Scans over logs of several small files: where they end, and that no bytes bring them down."""
+"""Scans over logs of several small files: where they end, and that no bytes make them fail."""
 
 import random
 from pathlib import Path
@@ -59,7 +59,7 @@ def scanned(files: MappedFileQueue, start: int, window_size: int = 1000) -> tupl
 
 
 def one_by_one(log: Log, start: int) -> tuple[list[int], int]:
-    """What a walk record by record finds, and where it ends."""
+    """Return the records that a scan record by record finds, and where it ends."""
     found: list[int] = []
     while (number := (start - log.first) // FILE_SIZE) < len(log.files):
         view, at = memoryview(log.files[number]), (start - log.first) % FILE_SIZE
@@ -114,7 +114,7 @@ def test_a_scan_of_nothing_ends_at_its_start(tmp_path: Path) -> None:
         assert (found, scan.position) == ([], start)
 
 
-def test_the_reason_is_that_of_the_record(tmp_path: Path) -> None:
+def test_scan_reports_why_a_record_is_invalid(tmp_path: Path) -> None:
     log = Log()
     for _ in range(5):
         log.append(b"body")
@@ -128,7 +128,7 @@ def test_the_reason_is_that_of_the_record(tmp_path: Path) -> None:
     assert [offset for window in unchecked for offset in window.physical_offsets.tolist()] == log.starts
 
 
-def test_the_next_valid_record_may_lie_in_a_later_file_and_old_bytes_are_none(tmp_path: Path) -> None:
+def test_next_valid_record_may_be_in_a_later_file_and_is_never_stale(tmp_path: Path) -> None:
     log = Log()
     while len(log.files) < 3:
         log.append(bytes(300))
@@ -143,12 +143,12 @@ def test_the_next_valid_record_may_lie_in_a_later_file_and_old_bytes_are_none(tm
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
-def test_the_next_valid_record_is_found_behind_a_hole_and_with_its_first_bytes_in_it(tmp_path: Path, before: int) -> None:
+def test_next_valid_record_is_found_behind_a_hole_in_the_file(tmp_path: Path, before: int) -> None:
     file_size, begin = 1 << 30, (512 << 20) - before
     record = encode_record(Message("T", 0, bytes(400), bytes(8), bytes(8)), *topic_part(b"T"), 400 + 91 + 1, 0, begin, 7)
     path = tmp_path / f"{0:020}"
     with open(path, "wb") as file:
-        # Of its size the first two bytes are zeros, which a file system need not have written.
+        # The first two bytes of its size are zeros, and may be part of the hole.
         file.seek(begin + min(before, 2))
         file.write(record[min(before, 2) :])
         file.truncate(file_size)
@@ -171,7 +171,7 @@ def test_a_record_in_a_body_is_no_record_of_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_any_damage_ends_the_scan_where_a_walk_one_by_one_ends(tmp_path: Path, seed: int) -> None:
+def test_scan_of_a_damaged_log_ends_as_a_scan_record_by_record(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     log = Log(chance.choice((0, FILE_SIZE)))
     while len(log.files) < 3:
@@ -188,13 +188,13 @@ def test_any_damage_ends_the_scan_where_a_walk_one_by_one_ends(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_garbage_is_no_log(tmp_path: Path, seed: int) -> None:
+def test_scan_of_random_bytes_finds_no_record(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     log = Log()
     log.files = [bytearray(chance.randbytes(FILE_SIZE))]
     magic = topic_part(b"T")[0].to_bytes(4, "big", signed=True)
     for at in range(0, FILE_SIZE - 112, 112):
-        # Marks that look right, with sizes and flags that need not.
+        # Valid magic codes and offsets, with sizes and flags that may be invalid.
         log.files[0][at : at + 4] = chance.choice(((112).to_bytes(4, "big"), (91).to_bytes(4, "big"), chance.randbytes(4)))
         log.files[0][at + 4 : at + 8] = magic
         log.files[0][at + 28 : at + 36] = at.to_bytes(8, "big")

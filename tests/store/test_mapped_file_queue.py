@@ -15,7 +15,7 @@ def filled(disk: MemoryDisk | FileDisk, directory: str, count: int) -> MappedFil
     return queue
 
 
-def test_the_row_begins_at_the_file_that_holds_the_first_offset() -> None:
+def test_queue_begins_at_the_file_of_the_first_offset() -> None:
     queue = MappedFileQueue(MemoryDisk(), "/q", 100)
     assert (queue.min_offset, queue.max_offset, queue.file_at(0)) == (0, 0, None)
     assert queue.writable(270).start_offset == 200
@@ -31,7 +31,7 @@ def test_views_stay_within_one_file_and_the_written_range() -> None:
     assert queue.view(201, 3) is None and queue.view(95, 10) is None and queue.view(300, 1) is None
 
 
-def test_least_pages_hold_a_flush_back_until_so_many_are_dirty() -> None:
+def test_flush_waits_until_least_pages_are_dirty() -> None:
     queue = MappedFileQueue(MemoryDisk(), "/q", 100_000)
     queue.writable().append(bytes(3 * 4096))
     assert not queue.flush(least_pages=4) and queue.flushed_offset == 0
@@ -80,7 +80,7 @@ def test_a_held_view_survives_the_deletion_of_its_file(tmp_path: Path) -> None:
 
 
 class SmallDisk(MemoryDisk):
-    """Has room for so many reserved bytes."""
+    """Disk with space for `room` reserved bytes."""
 
     def __init__(self, room: int) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class SmallDisk(MemoryDisk):
         return region
 
 
-def test_nothing_is_written_where_no_room_was_taken() -> None:
+def test_space_is_reserved_before_bytes_are_written() -> None:
     disk = SmallDisk(150)
     queue = MappedFileQueue(disk, "/q", 100, reserve_step=40)
     queue.append(b"a" * 30)
@@ -134,7 +134,7 @@ def test_loaded_files_are_mapped_on_first_access() -> None:
     assert disk.mapped == [f"/q/{100:020}"]
 
 
-def test_a_row_over_several_folders(tmp_path: Path) -> None:
+def test_files_of_a_queue_in_several_folders(tmp_path: Path) -> None:
     disk, folders = FileDisk(), [f"{tmp_path}/a", f"{tmp_path}/b"]
 
     def row() -> MappedFileQueue:

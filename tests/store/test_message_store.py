@@ -1,4 +1,4 @@
-"""The facade: pulls, queries, life. How the store recovers is in test_recovery."""
+"""MessageStore: pulls, queries, start and stop. Recovery is tested in test_recovery."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def is_odd(code: int) -> bool:
     ],
 )
 @pytest.mark.parametrize("matches", [None, lambda code: True])
-def test_status_and_next_offset(queue_offset: int, status: GetStatus, next_offset: int, matches: object) -> None:
+def test_pull_status_and_next_offset(queue_offset: int, status: GetStatus, next_offset: int, matches: object) -> None:
     result = filled(100).reader.get_message("T", 0, queue_offset, 32, matches)  # type: ignore[arg-type]
     assert (result.status, result.next_begin_offset) == (status, next_offset)
     assert (result.min_offset, result.max_offset) == (0, 100)
@@ -55,7 +55,7 @@ def test_unknown_and_empty_queues() -> None:
     assert store.offset_by_time("T", 1, 0) == 0 and store.earliest_store_timestamp("T", 1) == -1
 
 
-def test_neighbouring_records_are_one_view_and_others_are_not() -> None:
+def test_consecutive_records_are_returned_as_one_view() -> None:
     store = open_store(MemoryDisk(), **BIG)
     for queue_id in (0, 0, 1, 0, 1, 1):
         store.commit_log.put(message("T", queue_id, bytes([queue_id])))
@@ -79,7 +79,7 @@ def test_a_pull_ends_at_count_or_bytes_but_takes_one_message_at_least(matches: o
     assert store.reader.get_message("T", 0, 0, 32, matches).count == 1  # type: ignore[arg-type]
 
 
-def test_old_records_count_as_on_disk_and_come_in_smaller_portions() -> None:
+def test_old_records_count_as_on_disk_and_fewer_are_returned_per_pull() -> None:
     store = filled(1000, access_message_in_memory_max_ratio=0)
     assert store.reader.get_message("T", 0, 0, 32).count == 8
     assert store.reader.get_message("T", 0, 0, 32, is_odd).count == 8
@@ -95,7 +95,7 @@ def test_filtered_pull_skips_and_makes_progress() -> None:
     assert (nothing.status, nothing.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 800)
 
 
-def test_a_pull_that_filters_nothing_is_the_same_on_both_paths() -> None:
+def test_pull_without_filter_equals_a_pull_that_filters_nothing() -> None:
     store = open_store(MemoryDisk())
     for number in range(300):
         store.commit_log.put(message("T", number * number % 3, bytes(number * 37 % 900)))
@@ -113,7 +113,7 @@ def test_a_pull_that_filters_nothing_is_the_same_on_both_paths() -> None:
                 )
 
 
-def test_dispatch_tells_each_queue_that_grew_once() -> None:
+def test_dispatch_reports_each_queue_that_grew_once() -> None:
     store = open_store(MemoryDisk())
     store.commit_log.put(message("T", 0, TAGS="A"))
     store.commit_log.put(message("T", 1))
@@ -123,7 +123,7 @@ def test_dispatch_tells_each_queue_that_grew_once() -> None:
     assert store.dispatch() == []
 
 
-def test_a_delayed_messages_unit_holds_when_it_is_due() -> None:
+def test_unit_of_a_delayed_message_contains_its_deliver_time() -> None:
     store = open_store(MemoryDisk(), VirtualClock(10_000))
     store.commit_log.put(message(SCHEDULE_TOPIC, 2, DELAY="3", TAGS="A"))
     (arrival,) = store.dispatch()
@@ -165,7 +165,7 @@ def test_times_of_a_queue() -> None:
     assert [store.offset_by_time("T", 0, ms) for ms in (0, 1200, 1250, 1251, 9999)] == [0, 2, 2, 3, 4]
 
 
-def test_dropped_topics_are_gone_and_begin_anew() -> None:
+def test_dropped_topic_is_gone_and_begins_again_at_offset_zero() -> None:
     store = open_store(MemoryDisk())
     for topic in ("keep", "drop", SCHEDULE_TOPIC):
         store.commit_log.put(message(topic))
@@ -176,7 +176,7 @@ def test_dropped_topics_are_gone_and_begin_anew() -> None:
     assert store.commit_log.put(message("keep")).queue_offset == 1
 
 
-def test_a_topic_may_be_dropped_before_its_messages_came_into_a_queue() -> None:
+def test_topic_may_be_dropped_before_its_messages_are_dispatched() -> None:
     store = open_store(MemoryDisk())
     for topic in ("keep", "drop"):
         store.commit_log.put(message(topic))
@@ -195,7 +195,7 @@ def test_a_second_store_on_the_same_files_is_refused(tmp_path: Path) -> None:
     open_store(FileDisk(), root=str(tmp_path)).shutdown()
 
 
-def test_a_stopped_store_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_stopped_store_is_complete_after_the_next_start(tmp_path: Path) -> None:
     disk = FileDisk()
     for round_number in range(1, 4):
         store = open_store(disk, root=str(tmp_path))
@@ -209,7 +209,7 @@ def test_a_stopped_store_comes_back_as_it_was(tmp_path: Path) -> None:
         assert not disk.exists(f"{tmp_path}/abort")
 
 
-def test_a_disk_that_is_full_refuses_puts_until_there_is_room() -> None:
+def test_puts_are_refused_while_the_disk_is_too_full() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     disk.usage = lambda path: 0.91  # type: ignore[method-assign]

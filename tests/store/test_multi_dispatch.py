@@ -50,14 +50,14 @@ def test_a_rebuild_makes_the_same_queues() -> None:
     assert bodies(store, "%LMQ%b") == [b"0", b"1", b"3", b"new"]
 
 
-def test_nothing_happens_while_it_is_off() -> None:
+def test_multi_dispatch_is_ignored_if_it_is_disabled() -> None:
     store = open_store(MemoryDisk())
     store.commit_log.put(to("%LMQ%a", b"x"))
     store.dispatch()
     assert [queue.topic for queue in store.queues] == ["T"]
 
 
-def test_a_batch_counts_on_in_the_further_queues() -> None:
+def test_batch_has_consecutive_offsets_in_the_additional_queues() -> None:
     store = open_store(MemoryDisk(), **LMQ)
     store.commit_log.put_batch([to("%LMQ%a", b"%d" % number) for number in range(3)])
     store.dispatch()
@@ -65,7 +65,7 @@ def test_a_batch_counts_on_in_the_further_queues() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "T", "x" * 256])
-def test_a_name_that_cannot_be_a_queue_is_refused_by_name(name: str) -> None:
+def test_refusal_of_an_invalid_queue_name_contains_the_name(name: str) -> None:
     store = open_store(MemoryDisk(), **LMQ)
     result = store.commit_log.put(to(f"%LMQ%a,{name}", b"x"))
     assert result.status is PutStatus.MESSAGE_ILLEGAL
@@ -75,7 +75,7 @@ def test_a_name_that_cannot_be_a_queue_is_refused_by_name(name: str) -> None:
     assert bodies(store, "%LMQ%a") == [b"x"]
 
 
-def test_light_queues_are_counted() -> None:
+def test_number_of_light_queues_is_limited() -> None:
     store = open_store(MemoryDisk(), max_lmq_consume_queue_num=2, **LMQ)
     assert store.commit_log.put(to("%LMQ%a,%LMQ%b", b"x")).status is PutStatus.PUT_OK
     refused = store.commit_log.put(to("%LMQ%c", b"x"))
@@ -84,7 +84,7 @@ def test_light_queues_are_counted() -> None:
 
 
 @pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, "%RETRY%g"])
-def test_what_waits_or_is_retried_is_in_its_own_queue_only(topic: str) -> None:
+def test_delayed_and_retried_messages_are_in_their_own_queue_only(topic: str) -> None:
     store = open_store(MemoryDisk(), **LMQ)
     store.commit_log.put(to("%LMQ%a", b"x", topic))
     store.dispatch()
@@ -97,10 +97,10 @@ def test_dropping_topics_leaves_light_queues() -> None:
     assert bodies(store, "%LMQ%a") == [b"0"]
 
 
-def test_light_queues_that_were_counted_from_0_again_go_on() -> None:
+def test_light_queues_whose_offsets_restarted_at_0_are_rebuilt_in_order() -> None:
     disk = MemoryDisk()
     store = filled(disk)
-    store.commit_log.queue_offsets.pop(("%LMQ%b", 0))  # what 4.9.4 forgets at a restart
+    store.commit_log.queue_offsets.pop(("%LMQ%b", 0))  # 4.9.4 loses it at a restart
     store.commit_log.put(to("%LMQ%b", b"4"))
     store.commit_log.put(to("%LMQ%b", b"5"))
     store.dispatch()
@@ -114,7 +114,7 @@ def test_light_queues_that_were_counted_from_0_again_go_on() -> None:
 
 
 @pytest.mark.parametrize("offsets", ["", "1", "1,x", "1,2,3"])
-def test_properties_that_do_not_fit_each_other_are_no_units(offsets: str) -> None:
+def test_inconsistent_multi_dispatch_properties_give_no_units(offsets: str) -> None:
     units = MultiDispatch(with_lmq=True, lmq_max=9).units_of(
         {INNER_MULTI_DISPATCH: "%LMQ%a,b", INNER_MULTI_QUEUE_OFFSET: offsets}, 1
     )

@@ -1,4 +1,4 @@
-"""A device without room: what is refused, that nothing is lost by it, and that service resumes by itself."""
+"""A device without space: messages are refused, nothing is lost, and service resumes by itself."""
 
 import errno
 
@@ -40,7 +40,7 @@ def test_a_full_log_disk_refuses_with_the_reason_and_resumes() -> None:
     assert bodies(store) == [b"body"] and disk.unreserved == []
 
 
-def test_the_end_of_a_file_needs_room_too() -> None:
+def test_put_is_refused_while_the_next_log_file_has_no_space() -> None:
     disk, clock, store = opened()
     store.commit_log.put(message(body=bytes(12_000)))
     without_room(disk, f"{16 << 10:020}")
@@ -67,7 +67,7 @@ def test_records_without_room_in_queue_or_index_are_dispatched_later(path: str) 
     store.flush_service.run_once()
     store.checkpoint_service.run_once()
     logics = disk.synced_bytes(f"{ROOT}/checkpoint", 8, 16)
-    assert logics == bytes(8), "the checkpoint does not vouch for what waits"
+    assert logics == bytes(8), "the checkpoint does not cover undispatched records"
     disk.faults.clear()
     clock.step(0.3)
     arrivals = store.dispatch()
@@ -78,7 +78,7 @@ def test_records_without_room_in_queue_or_index_are_dispatched_later(path: str) 
         assert len(store.query_message(topic, "k1", 9, 0, 1 << 60).views) == 1
 
 
-def test_a_run_over_two_queue_files_is_not_put_twice() -> None:
+def test_units_that_span_two_queue_files_are_not_appended_twice() -> None:
     disk, clock, store = opened()  # files of 20 units
     for number in range(15):
         store.commit_log.put(message(body=b"%d" % number))
@@ -119,7 +119,7 @@ def test_log_with_only_an_empty_file_continues_at_its_offset() -> None:
     assert store.min_offset("T", 0) == 3 and bodies(store) == [b"new"]
 
 
-def test_a_stop_while_something_waits_loses_nothing() -> None:
+def test_stop_with_undispatched_records_loses_nothing() -> None:
     disk, clock, store = opened()
     without_room(disk, "consumequeue")
     end_offset = store.commit_log.put(message()).end_offset

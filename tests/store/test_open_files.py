@@ -1,4 +1,4 @@
-"""How many files are mapped at once, and how much of them stays in memory."""
+"""Limits on the number of mapped files and on the memory that they keep resident."""
 
 import resource
 from pathlib import Path
@@ -18,7 +18,7 @@ def rows(folder: Path, open_files: OpenFiles, count: int, file_size: int = 4096)
     return [MappedFileQueue(FileDisk(), f"{folder}/{number}", file_size, open_files=open_files) for number in range(count)]
 
 
-def test_thousands_of_rows_need_few_descriptors_and_lose_nothing(tmp_path: Path) -> None:
+def test_thousands_of_queues_need_few_descriptors_and_lose_nothing(tmp_path: Path) -> None:
     open_files = OpenFiles(20)
     queues = rows(tmp_path, open_files, 2000)
     for text in (b"first", b"again"):
@@ -58,7 +58,7 @@ def test_view_outlives_its_mapping_and_sees_writes_through_the_next(tmp_path: Pa
     assert bytes(held[:22]) == b"held by a pull, and on"
 
 
-def test_the_limit_of_the_process_holds_too() -> None:
+def test_descriptor_limit_of_the_process_applies_too() -> None:
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert OpenFiles(1 << 40).count_max <= soft_limit
 
@@ -80,7 +80,7 @@ def test_resident_memory_stays_bounded_while_a_log_grows_and_is_read(tmp_path: P
     assert highest <= bound + FILE_SIZE < 40 * FILE_SIZE
 
 
-def test_queues_go_when_the_log_was_not_enough(tmp_path: Path) -> None:
+def test_memory_of_queue_files_is_released_if_that_of_the_log_is_not_enough(tmp_path: Path) -> None:
     open_files = OpenFiles(100)
     before = resident_memory()
     for row in rows(tmp_path, open_files, 8, FILE_SIZE):
@@ -98,7 +98,7 @@ def test_a_store_works_with_hardly_any_mappings(tmp_path: Path, open_max: int) -
         store.commit_log.put(message("T", number % 30, b"%d" % number + bytes(500)))
         if number % 10 == 9:
             store.dispatch()
-    # The last file of the log is pinned, and open to be written to; and the one just mapped is there in any case.
+    # The last file of the log is pinned, and open for writes; the most recently mapped file is kept in any case.
     assert len(store.open_files) <= open_max + 1 and descriptors(tmp_path) <= before + open_max + 2
     for queue_id in range(30):
         found = [int(record.body.rstrip(b"\0")) for record in records(store, "T", queue_id)]

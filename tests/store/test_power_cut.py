@@ -1,4 +1,4 @@
-"""The simulated disk itself, and single cases of what it takes to survive one."""
+"""The simulated disk itself, and single cases of power cuts that a store must survive."""
 
 import random
 
@@ -20,7 +20,7 @@ def opened(disk: PowerCutDisk, **changes: object) -> MessageStore:
 
 
 def acknowledged(store: MessageStore, count: int, size: int = 100) -> list[bytes]:
-    """Puts so many messages and has them synced; the bodies."""
+    """Put `count` messages, have them synced, and return their bodies."""
     flushed: list[int] = []
     store.flushed.subscribe(lambda flushed_offset, error: flushed.append(-1 if error else flushed_offset))
     expected = [b"%d:" % number + bytes(size) for number in range(count)]
@@ -37,7 +37,7 @@ def acknowledged(store: MessageStore, count: int, size: int = 100) -> list[bytes
 
 
 def written(disk: PowerCutDisk) -> None:
-    """A file of two pages, synced and named, then written again."""
+    """Write a file of two pages, make it and its name durable, and write it again."""
     region = disk.map("/d/file", 2 * PAGE_SIZE, create=True)
     region.reserve(0, 2 * PAGE_SIZE)
     region.array[:] = 1
@@ -46,7 +46,7 @@ def written(disk: PowerCutDisk) -> None:
     region.array[:] = 2
 
 
-def test_unsynced_sectors_are_lost_or_kept_each_for_itself() -> None:
+def test_unsynced_sectors_are_lost_or_kept_independently() -> None:
     found = set()
     for seed in range(300):
         disk = PowerCutDisk()
@@ -58,7 +58,7 @@ def test_unsynced_sectors_are_lost_or_kept_each_for_itself() -> None:
     assert (1,) * 16 in found and (2,) * 16 in found and (1,) * 8 + (2,) * 8 in found and len(found) > 50
 
 
-def test_a_name_without_a_synced_directory_and_a_length_without_a_sync_may_be_gone() -> None:
+def test_unsynced_names_and_lengths_may_be_lost() -> None:
     fates = set()
     for seed in range(200):
         disk = PowerCutDisk()
@@ -76,7 +76,7 @@ def test_a_deleted_name_may_come_back_until_its_directory_is_synced() -> None:
     assert not any(disk.power_cut(random.Random(seed)).exists("/d/file") for seed in range(20))
 
 
-def test_a_replaced_file_is_the_old_one_or_the_new_one_wherever_it_is_cut() -> None:
+def test_power_cut_at_any_step_leaves_the_old_or_the_new_file() -> None:
     found = set()
     for changes_left in range(12):
         for seed in range(40):
@@ -91,7 +91,7 @@ def test_a_replaced_file_is_the_old_one_or_the_new_one_wherever_it_is_cut() -> N
     assert found == {(b"old", "cut"), (b"new", "cut"), (b"new", "done")}
 
 
-def test_after_a_failed_sync_the_kernel_takes_the_pages_for_clean() -> None:
+def test_after_a_failed_sync_the_kernel_considers_the_pages_clean() -> None:
     lost = 0
     for seed in range(20):
         disk = PowerCutDisk(rng=random.Random(seed))
@@ -108,7 +108,7 @@ def test_after_a_failed_sync_the_kernel_takes_the_pages_for_clean() -> None:
     assert lost > 10
 
 
-def test_space_is_what_is_reserved_and_writing_elsewhere_is_noted() -> None:
+def test_reserved_space_is_counted_and_other_writes_are_recorded() -> None:
     disk = PowerCutDisk()
     disk.capacity = 3 * PAGE_SIZE
     region = disk.map("/d/file", 8 * PAGE_SIZE, create=True)
@@ -125,7 +125,7 @@ def test_space_is_what_is_reserved_and_writing_elsewhere_is_noted() -> None:
     assert len(disk.unreserved) == 1 and "/d/file: page 5" in disk.unreserved[0]
 
 
-# --- the store on it ------------------------------------------------------------------------------------------------
+# --- the store on the simulated disk --------------------------------------------------------------------------------
 
 
 def test_the_flush_thread_acknowledges_what_is_synced() -> None:
@@ -163,7 +163,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
 
 
 @pytest.mark.parametrize("at_stop", [False, True])
-def test_what_is_acknowledged_after_a_failed_sync_and_a_new_process_survives_a_power_cut(at_stop: bool) -> None:
+def test_messages_of_a_new_process_after_a_failed_sync_survive_a_power_cut(at_stop: bool) -> None:
     for seed in range(20):
         disk = PowerCutDisk(rng=random.Random(seed))
         store = opened(disk)
@@ -176,7 +176,7 @@ def test_what_is_acknowledged_after_a_failed_sync_and_a_new_process_survives_a_p
             store.request_sync(store.max_physical_offset)
             store.flush_service.run_once()
         assert store.flush_service.error is not None
-        # The same kernel: it takes the pages for clean, and the records are still to be seen.
+        # The kernel is the same: it considers the pages clean, and the records are still visible.
         disk = disk.killed()
         store = opened(disk)
         seen = bodies(store, "Unacknowledged")
@@ -187,7 +187,7 @@ def test_what_is_acknowledged_after_a_failed_sync_and_a_new_process_survives_a_p
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "consumequeue/T/0", "index", "commitlog", "lock", "abort"])
-def test_a_file_whose_length_was_lost_does_not_keep_the_store_from_opening(name: str) -> None:
+def test_store_opens_if_the_length_of_a_file_was_lost(name: str) -> None:
     disk = PowerCutDisk()
     expected = acknowledged(opened(disk), 5)
     files = disk.killed().contents()
@@ -195,7 +195,7 @@ def test_a_file_whose_length_was_lost_does_not_keep_the_store_from_opening(name:
     assert paths
     for path in paths:
         if name == "commitlog":
-            # The next file's, made and never synced; what is in the log stays.
+            # The next log file, which was created and never synced; the existing ones are kept.
             path = f"{ROOT}/commitlog/{16 << 10:020}"
         store = opened(PowerCutDisk({**files, path: b""}))
         assert bodies(store) == expected
@@ -219,7 +219,7 @@ def test_deleted_log_files_that_come_back_leave_no_gap() -> None:
 
 
 def test_a_name_whose_sync_still_runs_is_not_taken_for_durable() -> None:
-    """The flush thread syncs a new name and fails in the end; the loop, which rolls meanwhile, must not build on it."""
+    """The flush thread fails to sync a new name; the event loop, which begins the next file, must not rely on that name."""
     disk = PowerCutDisk()
     queue = MappedFileQueue(disk, "/q", 4 * PAGE_SIZE)
     queue.writable().append(bytes(4 * PAGE_SIZE))
@@ -239,8 +239,8 @@ def test_a_name_whose_sync_still_runs_is_not_taken_for_durable() -> None:
     assert all(names == row[: len(names)] for names in left), "a file behind one that is gone"
 
 
-def test_what_was_never_synced_is_cut_off_though_it_is_all_that_retention_has_left() -> None:
-    """The checkpoint speaks of records that are deleted: it vouches for none of those that follow."""
+def test_unsynced_records_are_truncated_even_if_retention_deleted_the_others() -> None:
+    """The checkpoint covers only records that are deleted, and none of those that follow."""
     disk, clock = PowerCutDisk(), SteppedClock()
     store = MessageStore(small_config(file_reserved_time=1), disk, clock)
     store.load()
@@ -264,8 +264,8 @@ def test_what_was_never_synced_is_cut_off_though_it_is_all_that_retention_has_le
         assert left == bodies_put[: len(left)], f"seed {seed}"
 
 
-def test_a_deleted_topic_that_is_forgotten_in_the_end_does_not_come_back() -> None:
-    """Retention deletes the last of its records; what says that it was deleted may go then, and nothing else is to tell."""
+def test_deleted_topic_stays_deleted_after_retention_deleted_its_records() -> None:
+    """The mark of the deletion may be removed with the topic's last record; then no other file may restore the topic."""
     disk, clock = PowerCutDisk(), SteppedClock()
     store = MessageStore(small_config(file_reserved_time=1), disk, clock)
     store.load()

@@ -16,7 +16,7 @@ TEXT = st.text(st.characters(exclude_characters="\0\x01\x02", exclude_categories
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=6))
-def test_properties_come_back(properties: dict[str, str]) -> None:
+def test_properties_survive_a_round_trip(properties: dict[str, str]) -> None:
     text = encode_properties(properties)
     assert decode_properties(text) == properties
     assert decode_properties(text.encode()) == properties
@@ -46,7 +46,7 @@ WILD = st.text("ab\0\x01\x02", max_size=3)
 
 
 @given(st.dictionaries(WILD, WILD, max_size=4))
-def test_what_is_encoded_is_never_odd(properties: dict[str, str]) -> None:
+def test_encoded_properties_are_never_odd(properties: dict[str, str]) -> None:
     text = encode_properties(properties)
     assert "\0" not in text and not is_odd(text, decode_properties(text))
     plain = {
@@ -58,17 +58,17 @@ def test_what_is_encoded_is_never_odd(properties: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a\x01", "\x01b", "a\x01b\x02c", "a\x01b\x02\x02", "\x01a\x01b", "a\x01b\x02a\x01c"])
-def test_odd_strings_are_known(text: str) -> None:
+def test_odd_strings_are_recognised(text: str) -> None:
     assert is_odd(text, decode_properties(text))
 
 
 @pytest.mark.parametrize("text", ["", "a\x01b", "a\x01b\x02", "a\x01b\x02c\x01d", "a\x01b\x01c"])
-def test_and_plain_ones_too(text: str) -> None:
+def test_plain_strings_are_not_odd(text: str) -> None:
     assert not is_odd(text, decode_properties(text))
 
 
 @given(st.lists(st.sampled_from(["a", "b", "\x01", "\x02", "a\x01", "\x02a\x01"])).map("".join))
-def test_one_property_is_what_decoding_them_all_says(text: str) -> None:
+def test_reading_one_property_equals_decoding_all(text: str) -> None:
     everything = decode_properties(text)
     for name in ("a", "b", "aa"):
         value = value_of(entries_from(text.encode()), mark_of(name))

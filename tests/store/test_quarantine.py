@@ -1,4 +1,4 @@
-"""Damage that valid records stand behind: what is put aside, and what takes its place."""
+"""Damage that is followed by valid records: the damaged bytes are saved, and filler records replace them."""
 
 import json
 
@@ -17,7 +17,7 @@ FILE_SIZE = 16 << 10
 
 
 def log_of(disk: MemoryDisk, count: int = 3) -> MappedFileQueue:
-    """A log of `count` files full of one repeated byte each."""
+    """Return a log of `count` files, each filled with one repeated byte."""
     for number in range(count):
         disk.write_file(f"{ROOT}/commitlog/{number * FILE_SIZE:020}", bytes([number + 65]) * FILE_SIZE)
     files = MappedFileQueue(disk, f"{ROOT}/commitlog", small_config().mapped_file_size_commit_log)
@@ -26,7 +26,7 @@ def log_of(disk: MemoryDisk, count: int = 3) -> MappedFileQueue:
 
 
 @pytest.mark.parametrize("size", [92, 93, 105, 106, 300, 5000])
-def test_a_filler_is_a_valid_record_of_any_size_that_no_queue_takes(size: int) -> None:
+def test_filler_is_a_valid_record_of_any_size_and_in_no_queue(size: int) -> None:
     filler = quarantine.filler_record(size, 4711, 1_700_000_000_000, "what stood here")
     assert len(filler) == size == check_record(memoryview(filler), 0, 4711)
     record = decode_record(memoryview(filler))
@@ -58,7 +58,7 @@ def test_saved_bytes_are_never_overwritten() -> None:
     assert len(disk.read_file(f"{FOLDER}/log.jsonl").splitlines()) == 2
 
 
-def test_large_damage_becomes_fillers_that_readers_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_damage_is_replaced_by_several_fillers_of_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "_FILLER_SIZE_MAX", 1000)
     disk = MemoryDisk()
     files = log_of(disk)
@@ -74,7 +74,7 @@ def test_large_damage_becomes_fillers_that_readers_can_hold(monkeypatch: pytest.
 
 @pytest.mark.parametrize("start", [100, FILE_SIZE - 8, FILE_SIZE - 99, FILE_SIZE - 100, FILE_SIZE - 101])
 @pytest.mark.parametrize("end", [FILE_SIZE, FILE_SIZE + 92, 2 * FILE_SIZE, 2 * FILE_SIZE + 500])
-def test_damage_to_the_end_of_a_file_ends_with_a_mark(start: int, end: int) -> None:
+def test_damage_up_to_the_end_of_a_file_ends_with_a_blank_mark(start: int, end: int) -> None:
     disk = MemoryDisk()
     files = log_of(disk)
     path = quarantine.apply(files, FOLDER, start, end, "lost", 0, 0)

@@ -1,4 +1,4 @@
-"""Pulls over holes: units whose records are gone. What pulls do otherwise is in test_message_store."""
+"""Pulls with record filters, and over holes: units whose records are lost. Other pulls are tested in test_message_store."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ Filter = Callable[[int], bool] | RecordFilter | None
 
 
 class Holding(RecordFilter):
-    """Wants records with a text in their properties; bitmaps tell nothing."""
+    """Filter for records with a text in their properties; it does not use bitmaps."""
 
     is_constant = True
 
@@ -46,7 +46,7 @@ def records_of(result: GetResult) -> list[Record]:
 
 
 def holed(*holes: int, count: int = 10) -> MessageStore:
-    """Queue T/0 of `count` messages a second apart, of which those in `holes` are gone."""
+    """Return a store with `count` messages in queue T/0, a second apart, of which those in `holes` are lost."""
     store = open_store(MemoryDisk(), **BIG)
     for number in range(count):
         store.clock.advance(1000)  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ def holed(*holes: int, count: int = 10) -> MessageStore:
 
 
 def test_filtered_records_may_be_in_several_files() -> None:
-    """16 KiB of log a file, 20 units of queue."""
+    """A log file has 16 KiB, a queue file 20 units."""
     store = open_store(MemoryDisk())
     for number in range(150):
         store.commit_log.put(message("T", 0, bytes(600), TAGS="wanted" if number % 7 == 3 else "other"))
@@ -91,7 +91,7 @@ def test_pulls_step_over_holes(holes: tuple[int, ...], matches: Filter) -> None:
 
 
 def test_some_or_no_records_of_a_range_match() -> None:
-    """Also where the stretch goes over the end of a queue's file."""
+    """This also holds for a range over several files of the queue."""
     store = open_store(MemoryDisk(), **BIG | {"mapped_file_size_consume_queue": 20 * 4})
     for number in range(10):
         store.commit_log.put(message("T", 0, b"x", n=f"<{number}>"))
@@ -112,7 +112,7 @@ def test_some_or_no_records_of_a_range_match() -> None:
 def test_record_filter_returns_the_same_as_a_tag_filter(
     every: int, count_max: int, bytes_max: int, is_alone: bool, body_size_max: int
 ) -> None:
-    """As many as the limits allow, and one at least; nothing is skipped between two pulls."""
+    """Each pull returns as many records as the limits allow, at least one; none is skipped between two pulls."""
     store = open_store(MemoryDisk(), **BIG, max_transfer_bytes_on_message_in_memory=bytes_max)
     for number in range(120):
         store.commit_log.put(
@@ -139,10 +139,10 @@ def test_record_filter_returns_the_same_as_a_tag_filter(
 
 @pytest.mark.parametrize("is_alone", [True, False])
 @pytest.mark.parametrize("count_max, bytes_max", [(1, 1 << 18), (32, 1 << 18), (32, 4000), (100, 1 << 18)])
-def test_a_pull_over_the_end_of_a_page_of_verdicts_gets_records_in_a_row(
+def test_pull_across_two_pages_of_verdicts_returns_consecutive_records(
     count_max: int, bytes_max: int, is_alone: bool
 ) -> None:
-    """Of records that are all as long: those of one run were once answered for as many of the run before."""
+    """All records have the same size: a pull once returned records of one run in place of those of the previous run."""
     store = open_store(MemoryDisk(), **BIG, max_transfer_bytes_on_message_in_memory=bytes_max)
     count = PAGE_SIZE + 70
     for _ in range(count):
@@ -157,7 +157,7 @@ def test_a_pull_over_the_end_of_a_page_of_verdicts_gets_records_in_a_row(
         )
 
 
-def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out() -> None:
+def test_filler_between_two_records_of_a_queue_is_not_returned() -> None:
     store = open_store(MemoryDisk(), **BIG)
     store.commit_log.put(message("T", body=b"before"))
     store.dispatch()
@@ -172,7 +172,7 @@ def test_a_hole_at_a_filler_that_lies_between_its_neighbours_is_not_handed_out()
 
 
 @pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__])
-def test_a_pull_of_nothing_but_holes_moves_on(matches: Filter) -> None:
+def test_pull_that_finds_only_holes_makes_progress(matches: Filter) -> None:
     store = holed(*range(3, 10))
     result = store.reader.get_message("T", 0, 5, 32, matches)
     assert (result.status, result.next_begin_offset, result.views) == (GetStatus.NO_MATCHED_MESSAGE, 10, [])
@@ -180,7 +180,7 @@ def test_a_pull_of_nothing_but_holes_moves_on(matches: Filter) -> None:
 
 @pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__, Holding("TAGS")])
 def test_unit_pointing_outside_the_log_is_reported_with_its_position(matches: Filter) -> None:
-    """Recovery has no reason to look at it after a clean stop. Stepping over it would lose a message."""
+    """Recovery does not check the unit after a clean stop. A pull that skipped it would lose a message."""
     store = holed()
     queue = store.queue("T", 0)
     assert queue is not None
@@ -197,7 +197,7 @@ def test_unit_pointing_outside_the_log_is_reported_with_its_position(matches: Fi
 def test_pulls_step_over_a_record_whose_sizes_are_damaged(
     at: int, mask: int, bad: int, matches: Filter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In its size, magic code, body's size, topic's size, or the kind of its hosts, in a log that no start reads again."""
+    """The damage is in size, magic code, body size, topic size or host flags of a record that the start does not read."""
     disk = MemoryDisk()
     store = open_store(disk, **BIG)
     places = [store.commit_log.put(message("T", 0, b"%d" % number, TAGS="a")).physical_offset for number in range(10)]
@@ -216,8 +216,8 @@ def test_pulls_step_over_a_record_whose_sizes_are_damaged(
 
 
 @pytest.mark.parametrize("matches", [None, {tags_code("a")}.__contains__, Holding("TAGS")])
-def test_a_pull_of_nothing_but_lost_records_moves_on(matches: Filter) -> None:
-    """Their file of the log was emptied: zeros are there."""
+def test_pull_that_finds_only_lost_records_makes_progress(matches: Filter) -> None:
+    """The records in the log file were overwritten with zeros."""
     disk = MemoryDisk()
     store = open_store(disk, **BIG)
     for number in range(10):

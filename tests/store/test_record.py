@@ -1,4 +1,4 @@
-"""The fast record code against its `construct` declaration, both ways; what recovery doubts."""
+"""Encoding and decoding of records, compared with the `construct` declaration; the checks that recovery makes."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_
 
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
-    # Short names and long ones, which make V2 records; both sides of the border often.
+    # Short topics, and long ones, which make V2 records; often those just below and above the limit.
     topic = draw(st.one_of(st.text("aB9%_", min_size=1, max_size=20), st.sampled_from(["x" * 127, "x" * 128, "ü" * 300])))
     return Message(
         topic,
@@ -56,7 +56,9 @@ def encode(message: Message, queue_offset: int = 0, physical_offset: int = 0, st
 
 
 @given(messages(), INT64, INT64, INT64)
-def test_encoded_record_is_what_construct_declares(one: Message, queue_offset: int, physical_offset: int, now: int) -> None:
+def test_encoded_record_matches_the_construct_declaration(
+    one: Message, queue_offset: int, physical_offset: int, now: int
+) -> None:
     data = encode(one, queue_offset, physical_offset, now)
 
     declared = layout.RECORD.parse(data)
@@ -77,7 +79,7 @@ def test_encoded_record_is_what_construct_declares(one: Message, queue_offset: i
 
 
 @given(messages(), st.data())
-def test_no_cut_or_flipped_record_decodes_to_something_larger_than_its_bytes(one: Message, data: st.DataObject) -> None:
+def test_damaged_record_is_never_decoded_beyond_its_bytes(one: Message, data: st.DataObject) -> None:
     record = bytearray(encode(one))
     cut = data.draw(st.integers(0, len(record) - 1))
     with pytest.raises(BadRecordError):
@@ -94,7 +96,7 @@ def test_no_cut_or_flipped_record_decodes_to_something_larger_than_its_bytes(one
 
 
 @pytest.mark.parametrize("host_bits", [0x10, 0x20, 0x30])
-def test_a_short_record_that_claims_long_hosts_is_none(host_bits: int) -> None:
+def test_short_record_with_flags_of_ipv6_hosts_is_refused(host_bits: int) -> None:
     record = bytearray(encode(Message("T", 0, b"", bytes(8), bytes(8))))
     record[39] ^= host_bits
     with pytest.raises(BadRecordError, match="hosts pass the record's end at 92"):
@@ -102,7 +104,7 @@ def test_a_short_record_that_claims_long_hosts_is_none(host_bits: int) -> None:
 
 
 @given(st.lists(messages(), max_size=4), st.data())
-def test_entries_of_records_side_by_side_are_those_of_each_alone(some: list[Message], data: st.DataObject) -> None:
+def test_entries_of_consecutive_records_equal_those_of_single_records(some: list[Message], data: st.DataObject) -> None:
     stored = [bytearray(encode(one)) for one in some]
     assert entries_of_each(b"".join(stored), map(len, stored)) == [entries_from(one.properties_bytes) for one in some]
     for record in stored:
@@ -113,7 +115,7 @@ def test_entries_of_records_side_by_side_are_those_of_each_alone(some: list[Mess
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), INT64)
-def test_queue_unit_struct_and_dtype_are_the_declaration(size: int, physical_offset: int, tags_code: int) -> None:
+def test_queue_unit_struct_and_dtype_match_the_declaration(size: int, physical_offset: int, tags_code: int) -> None:
     import numpy as np
 
     data = layout.CONSUME_QUEUE_UNIT_STRUCT.pack(physical_offset, size, tags_code)

@@ -1,4 +1,4 @@
-"""Many stretches of the chain followed in step, held against following it record by record."""
+"""`linked`, which follows many sections of the record chain in parallel, compared with following it record by record."""
 
 import random
 
@@ -22,7 +22,7 @@ def log_of(body_sizes: list[int], topic: str = "T") -> bytearray:
 
 
 def both(log: bytes | bytearray) -> tuple[list[list[int]], list[list[int]]]:
-    """(linked, chained) of a log, each as [starts, sizes]."""
+    """Return the results of `linked` and `chained` for a log, each as [starts, sizes]."""
     data = np.frombuffer(bytes(log), np.uint8)
     return [part.tolist() for part in linked(data, FIRST)], [part.tolist() for part in chained(data, FIRST)]
 
@@ -40,7 +40,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_records_are_those_of_the_chain(name: str) -> None:
+def test_linked_and_chained_find_the_same_records(name: str) -> None:
     log = LOGS[name]
     quick, slow = both(log)
     assert quick == slow
@@ -66,7 +66,7 @@ def test_an_image_of_a_record_within_a_body_is_no_record() -> None:
     plain = log_of([300] * 400)
     starts, (size, *_) = both(plain)[1]
     for number in range(0, 400, 7):
-        # A whole record, for the very place where it lies.
+        # A complete record that contains its own physical offset.
         at = starts[number] + 150
         one = Message("T", 1, bytes(20), bytes(8), bytes(8))
         magic_code, topic = topic_part(b"T")

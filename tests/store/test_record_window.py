@@ -1,4 +1,4 @@
-"""Windows of records as arrays, held against the functions that read one record."""
+"""Record windows, which are arrays, compared with the functions that read one record."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ HOSTS = st.sampled_from([bytes(8), bytes(20)])
 TOPICS = st.sampled_from(
     ["T", "Topic", "Topic1234", "Topic1235", "%RETRY%a-group-of-more-than-16", "x" * 127, "y" * 128, "ü"]
 )
-# Entries as they are and as they are not: without a name, a value, a divider, or with two.
+# Valid entries, and invalid ones: without a name, a value or a divider, or with two dividers.
 ENTRIES = st.builds(
     lambda name, divider, value: name + divider + value,
     st.sampled_from([*NAMES, "K", "XKEYS", ""]),
@@ -29,7 +29,7 @@ PROPERTIES = st.lists(ENTRIES, max_size=6).map("\x02".join)
 
 @st.composite
 def logs(draw: st.DrawFn, first: int = 0) -> bytearray:
-    """A few records that stand at `first` and behind."""
+    """Draw a log of a few records, the first of which is at physical offset `first`."""
     log = bytearray()
     for _ in range(draw(st.integers(1, 8))):
         properties = draw(PROPERTIES).encode() + draw(st.sampled_from([b"", b"\x02", b"\xff"]))
@@ -87,8 +87,8 @@ def test_the_first_invalid_record_is_the_one_that_check_record_refuses(
     assert window.first_invalid(crc) == first_refused(window, crc)
 
 
-def test_of_the_last_record_nothing_behind_the_data_is_read() -> None:
-    """A topic's size of two bytes, of which the second and the properties' size would begin in the last two."""
+def test_no_byte_beyond_the_last_record_is_read() -> None:
+    """The damaged body size leaves three bytes, too few for a topic size of two bytes, the topic and the properties size."""
     log = bytearray(encode(Message("T", 0, b"body", bytes(8), bytes(8), properties_bytes=b""), 0))
     log[4:8] = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big", signed=True)
     log[84:88] = (len(log) - 88 - 3).to_bytes(4, "big")

@@ -1,6 +1,7 @@
-"""What a store makes of the files that a crash, or somebody's hand, has left.
+"""Recovery of a store from files that a crash has left or that were changed by hand.
 
-Disks in memory never lose a page, so what is left lying here counts as killed; `crash` makes it a crash.
+Disks in memory never lose a page, so a store that was not stopped counts as killed; `crash` makes it look like a crash of
+the machine.
 """
 
 import json
@@ -26,7 +27,7 @@ FAR_MS = 1 << 60
 
 
 def crashed_disk() -> tuple[MemoryDisk, list[bytes], list[int]]:
-    """A store of some files that was never stopped; bodies and record starts of its one queue."""
+    """Return the disk of a store that was never stopped, and the bodies and physical offsets of its queue T/0."""
     disk = MemoryDisk()
     store = open_store(disk)
     expected, starts = [], []
@@ -48,19 +49,19 @@ def copy_of(disk: MemoryDisk) -> MemoryDisk:
 
 
 def reopen(disk: MemoryDisk) -> tuple[MessageStore, RecoveryReport]:
-    disk._locked.clear()  # whoever held the lock is dead
+    disk._locked.clear()  # the process that held the lock has ended
     store = MessageStore(small_config(), disk, VirtualClock())
     return store, store.load()
 
 
 def crash(disk: MemoryDisk, synced_ms: int = 0, queues_ms: int = 0) -> None:
-    """Let it look like a crash of the machine; log, and queues and index, are vouched for up to these times."""
+    """Make the files look like those of a crash of the machine; the checkpoint covers log and queues up to these times."""
     disk.write_file(f"{ROOT}/abort", b"")
     disk.write_file(f"{ROOT}/checkpoint", CHECKPOINT_STRUCT.pack(synced_ms, queues_ms, queues_ms, 0, 0).ljust(4096, b"\0"))
 
 
 def state(store: MessageStore) -> dict[str, object]:
-    """All units of all queues, and the answers to all keys."""
+    """Return all units of all queues, and the results of queries by all keys."""
     found: dict[str, object] = {}
     for queue in store.queues:
         units: list[tuple[int, ...]] = []
@@ -82,7 +83,7 @@ def overwrite(disk: MemoryDisk, physical_offset: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("dispatched_between", [True, False])
-def test_a_topic_deleted_and_made_anew_keeps_its_second_life_only(dispatched_between: bool) -> None:
+def test_topic_deleted_and_created_again_has_only_its_new_messages(dispatched_between: bool) -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     for number in range(8):
@@ -121,7 +122,7 @@ def test_deleted_topics_do_not_come_back() -> None:
         assert (store.max_offset("T", 0), bodies(store, "T", 1), store.max_offset("Other", 0)) == (0, [b"anew"], 40)
 
 
-def test_the_number_of_a_deleted_topic_does_not_come_back_without_its_records() -> None:
+def test_queue_offset_of_a_deleted_topic_is_not_restored() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     for number in range(6):
@@ -130,8 +131,8 @@ def test_the_number_of_a_deleted_topic_does_not_come_back_without_its_records() 
             store.dispatch()
             store.flush_queues()
     store.dispatch()
-    # The process is killed once it has noted the deletion. The queue that a start then finds in the last records it loses
-    # again, in the middle of its recovery, but for the file in which it began.
+    # The process is killed after it has marked the deletion. Then `begin_at` leaves an empty queue, as a start does that is
+    # killed while it rebuilds the queue from its last records.
     store._known.drop_topics({"T"}, store.max_physical_offset, disk, ROOT)
     disk.delete_tree(f"{ROOT}/consumequeue/T")
     store, _ = reopen(disk)
@@ -203,7 +204,7 @@ def test_a_log_cut_anywhere_keeps_exactly_the_records_before_the_cut() -> None:
 
 
 def cut_log(disk: MemoryDisk, physical_offset: int, file_size: int = FILE_SIZE) -> None:
-    """Zeros from there on, and no later files."""
+    """Zero the log from `physical_offset` on, and delete later files."""
     start = physical_offset - physical_offset % file_size
     disk._file(f"{ROOT}/commitlog/{start:020}").pages[physical_offset - start : file_size] = bytes(
         file_size - (physical_offset - start)
@@ -233,7 +234,7 @@ def test_torn_properties_at_the_end_of_a_broken_log_are_cut() -> None:
 
 def test_stale_records_behind_the_end_are_zeroed_and_never_come_back() -> None:
     disk, expected, starts = crashed_disk()
-    # The record is torn; the ones behind it in the same file are whole, and would fit on if the log grew back to them.
+    # One record is torn; those behind it in the same file are valid, and would be read again if the log grew up to them.
     index = next(n for n in range(20, COUNT) if starts[n] // FILE_SIZE == starts[n + 3] // FILE_SIZE)
     whole = disk.read_file(f"{ROOT}/commitlog/{starts[index] // FILE_SIZE * FILE_SIZE:020}")
     overwrite(disk, starts[index] + 4, bytes(4))
@@ -242,7 +243,7 @@ def test_stale_records_behind_the_end_are_zeroed_and_never_come_back() -> None:
     assert report.end_offset == starts[index] and "cut off" in str(report)
     path = f"{ROOT}/commitlog/{starts[index] // FILE_SIZE * FILE_SIZE:020}"
     assert not any(disk.read_file(path)[starts[index] % FILE_SIZE :])
-    # Grow back to where a stale record begins, byte for byte what was there before, and crash again.
+    # Write the torn record again, so that the log ends where a stale record began, and crash again.
     overwrite(disk, starts[index], whole[starts[index] % FILE_SIZE : starts[index + 1] % FILE_SIZE])
     crash(disk)
     store, report = reopen(disk)
@@ -269,7 +270,7 @@ def test_log_truncated_after_a_clean_stop_truncates_queues_and_index() -> None:
     assert len(store.query_message("T", "k5", 64, 0, FAR_MS).views) == 1
 
 
-def test_a_queue_is_missed_although_it_ended_beyond_a_log_that_lost_its_end() -> None:
+def test_lost_queue_is_rebuilt_even_if_the_log_has_lost_its_end() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     expected = [b"%d" % number for number in range(5)]
@@ -288,7 +289,7 @@ def test_a_queue_is_missed_although_it_ended_beyond_a_log_that_lost_its_end() ->
     assert report.end_offset == report.scan_start_offset == lost
 
 
-def test_a_prepared_file_without_a_record_does_no_harm() -> None:
+def test_log_file_created_ahead_without_a_record_is_deleted() -> None:
     disk = MemoryDisk()
     store = open_store(disk)
     store.commit_log.put(message(body=bytes(FILE_SIZE // 2)))
@@ -301,7 +302,7 @@ def test_a_prepared_file_without_a_record_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5000])
-def test_a_log_file_that_was_cut_short_is_made_whole_with_zeros(size: int) -> None:
+def test_truncated_log_file_is_extended_with_zeros(size: int) -> None:
     disk, expected, starts = crashed_disk()
     names = disk.listdir(f"{ROOT}/commitlog")
     for name in names[-2:]:
@@ -319,13 +320,13 @@ def test_a_log_file_that_was_cut_short_is_made_whole_with_zeros(size: int) -> No
 
 @pytest.mark.parametrize("kind", ["killed", "clean", "crash"])
 @pytest.mark.parametrize("part", [4, 8, 28, 84, 90])  # magic code, CRC, physical offset, body size, body
-def test_damage_below_the_synced_point_costs_its_record_only(kind: str, part: int) -> None:
+def test_damage_below_the_synced_point_loses_only_the_damaged_record(kind: str, part: int) -> None:
     disk, expected, starts = crashed_disk()
     index = 40
     store, _ = reopen(disk)
     if kind == "clean":
         store.shutdown()
-    disk.delete(f"{ROOT}/{FILE_NAME}")  # or only what is new would be read
+    disk.delete(f"{ROOT}/{FILE_NAME}")  # with it, only new records would be read
     flip(disk, starts[index] + part)
     if kind == "crash":
         crash(disk, synced_ms=FAR_MS)
@@ -347,7 +348,7 @@ def flip(disk: MemoryDisk, physical_offset: int, path: str = "", position: int =
     disk._file(path).pages[position] ^= 0x41
 
 
-def test_damage_over_the_end_of_a_file_is_stepped_over() -> None:
+def test_damage_up_to_the_end_of_a_log_file_is_skipped() -> None:
     disk, expected, starts = crashed_disk()
     first = next(n for n in range(10, COUNT) if starts[n] // FILE_SIZE != starts[n + 1] // FILE_SIZE)
     overwrite(disk, starts[first], b"\x55" * (FILE_SIZE - starts[first] % FILE_SIZE))
@@ -361,7 +362,7 @@ def test_a_record_in_the_body_of_a_damaged_one_is_no_message() -> None:
     store = open_store(disk)
     inner = store.commit_log.put(message("T", 0, b"inner"))
     image = bytes(store.message_at(inner.physical_offset) or b"")
-    # Its image says the place where it will lie: in the second record's body.
+    # The image contains the physical offset that it will have in the second record's body.
     at = inner.end_offset + 88 + 40
     image = image[:28] + at.to_bytes(8, "big") + image[36:]
     outer = store.commit_log.put(message("T", 0, bytes(40) + image + bytes(40)))
@@ -391,14 +392,14 @@ def test_above_the_synced_point_the_log_ends_at_the_first_bad_record() -> None:
         assert len(bodies(found)) == kept and bool(copy.listdir(f"{ROOT}/quarantine")) == (kept == 29)
 
 
-# With POCKETMQ_EVERY_BYTE=1 each byte of 64 KiB, which takes half an hour; else some of 16 KiB.
+# With POCKETMQ_EVERY_BYTE=1 each byte of a log of 64 KiB is damaged, which takes half an hour; else some of 16 KiB.
 EVERY_BYTE = bool(os.environ.get("POCKETMQ_EVERY_BYTE"))
 SIZE = 64 << 10 if EVERY_BYTE else 16 << 10
 DAMAGED = {"message_index_enable": False, "mapped_file_size_commit_log": SIZE // 4}
 
 
 def damaged_log() -> tuple[MemoryDisk, list[tuple[int, bytes]]]:
-    """A killed store with a log of four files, and (start, bytes) of its records."""
+    """Return the disk of a killed store with a log of four files, and (start, bytes) of its records."""
     disk = MemoryDisk()
     store = open_store(disk, **DAMAGED)
     placed = []
@@ -415,7 +416,7 @@ def damaged_log() -> tuple[MemoryDisk, list[tuple[int, bytes]]]:
 
 
 def hold_damage(disk: MemoryDisk, placed: list[tuple[int, bytes]], physical_offset: int, cut: bool) -> None:
-    """One byte flipped, or everything from it on gone: the store opens, and has all that can be had."""
+    """Flip a byte, or cut the log there, and check that the store opens and has all intact records."""
     copy = copy_of(disk)
     if cut:
         cut_log(copy, physical_offset, SIZE // 4)
@@ -440,7 +441,7 @@ def hold_damage(disk: MemoryDisk, placed: list[tuple[int, bytes]], physical_offs
 
 
 @pytest.mark.timeout(7200 if EVERY_BYTE else 300)
-def test_any_byte_flipped_or_cut_leaves_a_store_that_opens() -> None:
+def test_store_opens_after_damage_to_any_byte_of_the_log() -> None:
     disk, placed = damaged_log()
     disk._locked.clear()
     step = 1 if EVERY_BYTE else 37
@@ -457,7 +458,7 @@ def test_any_byte_flipped_or_cut_leaves_a_store_that_opens() -> None:
 # --- where to begin -------------------------------------------------------------------------------------------------
 
 
-def test_after_a_clean_stop_nothing_is_read() -> None:
+def test_start_after_a_clean_stop_reads_no_records() -> None:
     disk, expected, _ = crashed_disk()
     store, _ = reopen(disk)
     store.shutdown()
@@ -466,13 +467,13 @@ def test_after_a_clean_stop_nothing_is_read() -> None:
     assert store.commit_log.put(message()).store_timestamp_ms >= store.clock.message_time_ms()
 
 
-def test_after_another_brokers_clean_stop_its_last_file_is_held_against_queues_and_index() -> None:
+def test_last_log_file_is_checked_after_a_clean_stop_of_another_broker() -> None:
     disk, expected, starts = crashed_disk()
     store, _ = reopen(disk)
     whole = state(store)
     store.shutdown()
     disk.delete(f"{ROOT}/{FILE_NAME}")
-    # A unit and the index entries of the last record are wrong.
+    # A unit in the last file of the queue is wrong.
     name = disk.listdir(f"{ROOT}/consumequeue/T/0")[-1]
     disk._file(f"{ROOT}/consumequeue/T/0/{name}").pages[3] ^= 1
     store, report = reopen(disk)
@@ -497,7 +498,7 @@ def test_recovery_after_a_crash_starts_at_the_checkpoint(monkeypatch: pytest.Mon
         copy = copy_of(disk)
         crash(copy, synced_ms=times[vouched], queues_ms=times[vouched])
         found, report = reopen(copy)
-        # A margin of 3 s, as in Apache; and never later than what is vouched for.
+        # The margin is 3 s, as in Apache; the scan never starts after the time in the checkpoint.
         assert starts[vouched - 3] - 4096 < report.scan_start_offset <= starts[vouched - 3]
         assert len(bodies(found)) == 100
 
@@ -508,13 +509,13 @@ def test_recovery_after_a_crash_starts_at_the_checkpoint(monkeypatch: pytest.Mon
     ids=["empty", "short", "zero", "negative", "far in the future"],
 )
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_wrong_checkpoint_costs_time_only(data: bytes, lost: bool) -> None:
+def test_wrong_checkpoint_loses_nothing(data: bytes, lost: bool) -> None:
     disk, expected, starts = crashed_disk()
     whole = state(reopen(copy_of(disk))[0])
     crash(disk)
     disk.write_file(f"{ROOT}/checkpoint", data)
     if lost:
-        # What the checkpoint wrongly vouches for.
+        # The checkpoint may wrongly cover these files.
         name = disk.listdir(f"{ROOT}/consumequeue/T/0")[1]
         disk._file(f"{ROOT}/consumequeue/T/0/{name}").pages[100:400] = bytes(300)
         disk.delete_tree(f"{ROOT}/index")
@@ -542,7 +543,7 @@ def _zero(disk: MemoryDisk, path: str) -> None:
 
 
 def victims(disk: MemoryDisk) -> list[tuple[Callable[[MemoryDisk, str], None], str]]:
-    """Everything that can be made from the log: (what is done to it, its path)."""
+    """Return (damage, path) for files and folders that can be rebuilt from the log."""
     folders = [f"{ROOT}/{name}" for name in ("consumequeue", "consumequeue/T", "consumequeue/Other/1", "index")]
     queue = [f"{ROOT}/consumequeue/T/0/{name}" for name in disk.listdir(f"{ROOT}/consumequeue/T/0")]
     index = [f"{ROOT}/index/{name}" for name in disk.listdir(f"{ROOT}/index")]
@@ -552,7 +553,7 @@ def victims(disk: MemoryDisk) -> list[tuple[Callable[[MemoryDisk, str], None], s
 
 
 @pytest.mark.parametrize("kind", ["clean", "killed", "crash"])
-def test_whatever_is_made_from_the_log_is_made_again_when_it_is_lost(kind: str) -> None:
+def test_lost_queues_and_index_are_rebuilt_from_the_log(kind: str) -> None:
     disk, expected, _ = crashed_disk()
     store, _ = reopen(disk)
     whole = state(store)
@@ -572,7 +573,7 @@ def test_whatever_is_made_from_the_log_is_made_again_when_it_is_lost(kind: str) 
         assert reopen(copy)[1].lines()[1:] == [], (damage, path)
 
 
-def test_surplus_queues_and_files_go() -> None:
+def test_surplus_queues_and_files_are_ignored() -> None:
     disk, _, _ = crashed_disk()
     store, _ = reopen(disk)
     whole = state(store)
@@ -622,7 +623,7 @@ def test_killed_recovery_resumes_where_it_was(monkeypatch: pytest.MonkeyPatch) -
     assert state(store) == whole
 
 
-def test_queues_being_made_again_are_begun_anew_after_a_kill() -> None:
+def test_rebuild_of_queues_begins_again_after_a_kill() -> None:
     disk, expected, _ = crashed_disk()
     store, _ = reopen(disk)
     whole = state(store)
@@ -639,7 +640,7 @@ def test_queues_being_made_again_are_begun_anew_after_a_kill() -> None:
     assert json.loads(disk.read_file(f"{ROOT}/{FILE_NAME}"))["rebuilding"] == []
 
 
-def test_a_stopped_store_can_be_made_again_from_its_log() -> None:
+def test_stopped_store_can_be_rebuilt_from_its_log() -> None:
     disk, _, _ = crashed_disk()
     store, _ = reopen(disk)
     whole = state(store)
@@ -652,7 +653,7 @@ def test_a_stopped_store_can_be_made_again_from_its_log() -> None:
     assert report.clean and report.records_scanned == 0 and state(store) == whole
 
 
-def test_crashes_while_recovering_do_not_matter() -> None:
+def test_repeated_crashes_lose_nothing_more() -> None:
     disk, expected, starts = crashed_disk()
     overwrite(disk, starts[-1] + 90, b"\xff")
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Some seeds of the replication simulator, and whether it would notice a slave that does not keep its word."""
+"""Some seeds of the replication simulator, and tests that it detects incorrect slaves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,12 +28,12 @@ def test_no_acknowledged_message_is_lost_and_logs_stay_the_same(flush: str) -> N
 
 
 def _reports_what_it_was_sent(monkeypatch: Any) -> None:
-    """A slave that acknowledges before its records are synced."""
+    """Let the slave report records before they are synced."""
     monkeypatch.setattr(Machine, "durable_offset", property(lambda machine: machine.store.max_physical_offset))
 
 
 def _skips_bytes(monkeypatch: Any) -> None:
-    """A slave that takes a broken connection for the end of a frame."""
+    """Let the slave drop large pieces of what it receives."""
     receive = LogFollower.receive
 
     def careless(self: LogFollower, data: bytes) -> int:
@@ -43,6 +43,6 @@ def _skips_bytes(monkeypatch: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", [_reports_what_it_was_sent, _skips_bytes])
-def test_simulator_notices(fault: Callable[[Any], None], monkeypatch: Any) -> None:
+def test_simulator_detects_an_incorrect_slave(fault: Callable[[Any], None], monkeypatch: Any) -> None:
     fault(monkeypatch)
     assert any(walk(seed, "SYNC_FLUSH")[1] for seed in range(20))

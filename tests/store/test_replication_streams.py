@@ -82,7 +82,7 @@ def test_log_is_copied_however_the_stream_is_cut(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_connection_that_ends_anywhere_is_continued_at_the_slaves_end_also_after_a_restart(seed: int) -> None:
+def test_replication_resumes_at_the_slaves_end_after_any_interruption(seed: int) -> None:
     rng = random.Random(seed)
     master, disk = opened(MemoryDisk()), MemoryDisk()
     put(master, rng, 50)
@@ -111,7 +111,7 @@ def test_connection_that_ends_anywhere_is_continued_at_the_slaves_end_also_after
     assert slave.max_offset("T", 0) == 50
 
 
-def test_master_refuses_any_stream_of_a_stranger_without_harm() -> None:
+def test_invalid_reports_do_not_change_the_masters_log() -> None:
     rng = random.Random(1)
     master = opened(MemoryDisk())
     put(master, rng, 50)
@@ -135,7 +135,7 @@ def test_master_refuses_any_stream_of_a_stranger_without_harm() -> None:
     assert 1000 < refused < 10_000
 
 
-def test_slave_refuses_any_stream_of_a_stranger_without_harm() -> None:
+def test_invalid_frames_do_not_change_the_slaves_log() -> None:
     rng = random.Random(2)
     master, slave = opened(MemoryDisk()), opened(MemoryDisk(), "SLAVE")
     put(master, rng, 20)
@@ -162,7 +162,7 @@ def test_slave_refuses_any_stream_of_a_stranger_without_harm() -> None:
     assert refused > 5000
 
 
-def test_damaged_record_is_not_served_and_nothing_behind_it_is_taken() -> None:
+def test_slave_accepts_neither_a_damaged_record_nor_any_behind_it() -> None:
     master, slave = opened(MemoryDisk()), opened(MemoryDisk(), "SLAVE")
     put(master, random.Random(3), 3)
     replica = Replica(master.commit_log.mapped_files, 1 << 15)

@@ -1,4 +1,4 @@
-"""Which files go, and when."""
+"""Retention: which files are deleted, and when."""
 
 import random
 import time
@@ -25,7 +25,7 @@ def noon() -> SteppedClock:
 
 
 def aged_store(disk: Disk, clock: SteppedClock, **changes: object) -> MessageStore:
-    """Ten messages, one an hour, each filling a file of its own."""
+    """Return a store with ten messages, one per hour, each of which fills a log file."""
     hour = time.localtime(NOON_MS / 1000).tm_hour
     store = open_store(disk, clock, **({"delete_when": f"{(hour + 9) % 24:02}", "file_reserved_time": 4} | changes))
     for number in range(10):
@@ -38,7 +38,7 @@ def aged_store(disk: Disk, clock: SteppedClock, **changes: object) -> MessageSto
 
 
 def delete_removed(store: MessageStore, clock: SteppedClock) -> None:
-    """What the checkpoint thread does in the seconds after."""
+    """Run the rounds of the checkpoint thread that delete the removed files."""
     for _ in range(12):
         clock.step(0.1)
         store.checkpoint_service.run_once()
@@ -48,10 +48,10 @@ def log_files(disk: Disk, directory: str = f"{ROOT}/commitlog") -> int:
     return len(disk.listdir(directory))
 
 
-def test_expired_files_go_at_the_hour_of_delete_when_and_the_queue_follows() -> None:
+def test_expired_files_and_their_units_are_deleted_at_the_delete_when_hour() -> None:
     disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock)
-    # File 4 ends where file 5 begins, four hours ago; whatever began later stays.
+    # File 4 ends where file 5 begins, four hours ago; later files are kept.
     assert store.clean() == 5
     delete_removed(store, clock)
     assert log_files(disk) == 5
@@ -62,7 +62,7 @@ def test_expired_files_go_at_the_hour_of_delete_when_and_the_queue_follows() -> 
     assert store.clean() == 0
 
 
-def test_at_other_hours_nothing_goes_unless_asked() -> None:
+def test_at_other_hours_files_are_deleted_only_on_request() -> None:
     disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, delete_when="")
     assert store.clean() == 0
@@ -71,7 +71,7 @@ def test_at_other_hours_nothing_goes_unless_asked() -> None:
     assert store.clean() == 1, "a request holds for some rounds"
 
 
-def test_nothing_young_goes_and_never_the_last_file() -> None:
+def test_young_files_and_the_last_file_are_kept() -> None:
     disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, file_reserved_time=100)
     assert store.clean(manual=True) == 0
@@ -90,14 +90,14 @@ def test_full_disk_deletes_expired_files_first_then_the_oldest(used: float, dele
     assert store.writeable
 
 
-def test_at_most_a_batch_of_files_goes_in_one_round() -> None:
+def test_at_most_a_batch_of_files_is_deleted_in_one_round() -> None:
     disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock, delete_file_batch_max=3)
     clock.advance(24 * HOUR_MS)
     assert [store.clean(manual=True) for _ in range(4)] == [3, 3, 3, 0]
 
 
-def test_what_a_pull_holds_survives_the_deletion_of_its_file(tmp_path: Path) -> None:
+def test_records_held_by_a_pull_survive_the_deletion_of_their_file(tmp_path: Path) -> None:
     clock = noon()
     store = open_store(FileDisk(), clock, root=str(tmp_path))
     for number in range(3):
@@ -115,7 +115,7 @@ def test_what_a_pull_holds_survives_the_deletion_of_its_file(tmp_path: Path) -> 
     store.shutdown()
 
 
-def test_a_store_whose_beginning_is_gone_opens_again() -> None:
+def test_store_opens_after_its_oldest_files_were_deleted() -> None:
     disk, clock = MemoryDisk(), noon()
     store = aged_store(disk, clock)
     store.clean()
@@ -126,7 +126,7 @@ def test_a_store_whose_beginning_is_gone_opens_again() -> None:
     assert store.commit_log.put(message()).queue_offset == 10
 
 
-def test_files_are_deleted_one_by_one_and_each_for_good_before_the_next() -> None:
+def test_each_deletion_is_durable_before_the_next_file_is_deleted() -> None:
     disk, clock = PowerCutDisk(), noon()
     store = aged_store(disk, clock, delete_commit_log_files_interval=1000)
     store.flush_queues()
@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_deleted_is_tried_again_later() -> None:
     assert log_files(disk) == 5
 
 
-def test_a_stop_deletes_what_is_left() -> None:
+def test_stop_deletes_the_remaining_removed_files() -> None:
     disk, clock = PowerCutDisk(), noon()
     store = aged_store(disk, clock)
     assert store.clean() == 5
@@ -172,7 +172,7 @@ def test_service_resumes_as_soon_as_a_deletion_has_made_room() -> None:
     assert store.commit_log.put(message()).status is PutStatus.PUT_OK
 
 
-def test_of_several_disks_with_the_log_the_emptiest_counts() -> None:
+def test_usage_of_the_emptiest_of_several_log_disks_decides() -> None:
     disk, clock = MemoryDisk(), noon()
     usages = {"/a": 0.2, "/b": 0.95, "/c": 0.95}
     disk.usage = lambda path: usages.get(path, 0.1)  # type: ignore[method-assign]
@@ -185,7 +185,7 @@ def test_of_several_disks_with_the_log_the_emptiest_counts() -> None:
     assert "/a is 95.0% full" in store.commit_log.put(message()).reason
 
 
-def test_new_files_go_in_turns_to_the_paths_and_are_found_again() -> None:
+def test_new_log_files_alternate_between_the_paths_and_are_found_again() -> None:
     disk, clock = MemoryDisk(), noon()
     paths = {"store_path_commit_log": "/b, /a", "read_only_commit_log_store_paths": "/b"}
     store = aged_store(disk, clock, store_path_commit_log="/b, /a")
@@ -199,7 +199,7 @@ def test_new_files_go_in_turns_to_the_paths_and_are_found_again() -> None:
     assert log_files(disk, "/b") == 5 and log_files(disk, "/a") == 9
 
 
-def test_what_was_never_synced_is_not_deleted() -> None:
+def test_unsynced_log_files_are_not_deleted() -> None:
     disk, clock = PowerCutDisk(), noon()
     store = aged_store(disk, clock)
     for _ in range(3):

@@ -38,7 +38,7 @@ def test_a_text_that_does_not_contain_its_name_is_kept_exactly() -> None:
     assert rows.joined(b"") == b'"b": 1'
 
 
-def test_rows_that_are_alike_but_for_their_names_share_their_memory() -> None:
+def test_rows_that_differ_only_in_their_names_share_memory() -> None:
     rows = RowTexts()
     before = sys.getallocatedblocks()
     for number in range(10_000):
@@ -47,7 +47,7 @@ def test_rows_that_are_alike_but_for_their_names_share_their_memory() -> None:
     assert names_and_rest < 10_100, "one block a row, which is its name"
 
 
-def test_values_that_no_row_has_any_more_are_dropped() -> None:
+def test_values_that_no_row_uses_are_released() -> None:
     rows = RowTexts()
     rows.put("first", text_of("first", 0))
     before = sys.getallocatedblocks()

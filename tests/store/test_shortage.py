@@ -1,4 +1,4 @@
-"""A crowded machine: a shortage is no failed sync and no broken store, and what lasts is said."""
+"""Lack of descriptors or memory: it does not count as a failed sync or a broken store, and lasting refusals are logged."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from tests.store.stores import ROOT, SteppedClock, bodies, message, open_store
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN]
 
-# A store under load in a process all of whose descriptors are taken: new queues, new log files, syncs, reads and the stop.
+# A store in a process without free descriptors: it creates queues and log files, syncs, reads and stops.
 CHILD = """
 import os, queue, resource, sys
 from tests.store.stores import bodies, message, open_store
@@ -74,7 +74,7 @@ def test_process_without_descriptors_can_store_and_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["sync", "sync_dir"])
 @pytest.mark.parametrize("code", SHORTAGES)
-def test_a_sync_that_lacks_something_is_tried_again(code: int, method: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_sync_that_fails_for_lack_of_resources_is_retried(code: int, method: str, caplog: pytest.LogCaptureFixture) -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = open_store(disk, clock, flush_disk_type="SYNC_FLUSH")
     answers: list[tuple[int, OSError | None]] = []
@@ -183,7 +183,7 @@ def test_a_refusal_that_lasts_is_logged_at_once_and_each_minute(
     assert all(f"{count} times in the last 60 s" in line for count, line in zip((59, 60), told[1:], strict=True))
 
 
-def test_a_refusal_that_is_over_is_said_with_its_count_and_one_that_flutters_only_once(
+def test_end_of_a_refusal_is_logged_once_even_if_it_is_intermittent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
@@ -200,7 +200,9 @@ def test_a_refusal_that_is_over_is_said_with_its_count_and_one_that_flutters_onl
     assert len(told) == 2 and told[1].startswith("over: ") and "(1 times" in told[1]
 
 
-def test_files_deleted_under_a_running_store_are_no_silent_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_puts_are_refused_if_a_log_file_was_deleted_under_a_running_store(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = SteppedClock()
     store = open_store(FileDisk(), clock, root=f"{tmp_path}/store")
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Some hundred seeds of the simulator, and whether it would notice a store that does not keep its word."""
+"""Some hundred seeds of the simulator, and tests that it detects incorrect stores."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"]
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @MODES
-def test_the_store_keeps_its_promises(flush_disk_type: str) -> None:
+def test_store_keeps_its_guarantees(flush_disk_type: str) -> None:
     results = [walk(seed, flush_disk_type) for seed in range(SEEDS)]
     failed = [
         f"python -m tests.store.simulator --seeds {seed} --flush {flush_disk_type}: {why}"
@@ -84,10 +84,10 @@ def _brings_back(recovery: Recovery) -> None:
         (Recovery, "_drop_deleted_topics", _brings_back),
     ],
 )
-def test_a_store_that_breaks_its_word_is_found_out(
+def test_simulator_detects_an_incorrect_store(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: Callable[..., None], flush_disk_type: str
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
-    # By the checksums a start would see what is missing, and make it again.
+    # Otherwise a start would detect missing units by the checksums and rebuild them.
     monkeypatch.setattr(SumCheck, "go_on", _forgets)
     assert any(walk(seed, flush_disk_type)[1] for seed in range(200))

@@ -26,7 +26,7 @@ def test_times_survive_a_reopening(tmp_path: Path) -> None:
     checkpoint.close()
 
 
-def test_the_numbers_of_5x_are_carried_over_untouched(tmp_path: Path) -> None:
+def test_fields_of_5x_are_preserved(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(struct.pack(">qqqqq", 1, 2, 3, 4_000_000_000, 5_000_000_000).ljust(4096, b"\0"))
     checkpoint = StoreCheckpoint(FileDisk(), str(path))
@@ -36,7 +36,7 @@ def test_the_numbers_of_5x_are_carried_over_untouched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 40, 8192])
-def test_a_file_of_another_size_begins_anew(tmp_path: Path, size: int) -> None:
+def test_file_of_another_size_is_replaced_by_an_empty_checkpoint(tmp_path: Path, size: int) -> None:
     (tmp_path / "checkpoint").write_bytes(b"\x01" * size)
     checkpoint = StoreCheckpoint(FileDisk(), str(tmp_path / "checkpoint"))
     assert (checkpoint.min_timestamp_ms, checkpoint.min_timestamp_with_index_ms) == (0, 0)

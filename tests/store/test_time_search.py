@@ -1,4 +1,4 @@
-"""5.x's search by time against what a look at every message finds."""
+"""5.x's search by time compared with a search through all messages."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ def store_with(steps_ms: list[int]) -> tuple[MessageStore, list[int]]:
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 1000]), max_size=20), st.integers(-2, 3), st.integers(0, 19))
-def test_both_boundaries(steps_ms: list[int], distance_ms: int, which: int) -> None:
+def test_both_boundaries_equal_a_search_through_all_messages(steps_ms: list[int], distance_ms: int, which: int) -> None:
     store, times = store_with(steps_ms)
     asked = (times[which % len(times)] if times else 0) + distance_ms
     older = [at for at, time_ms in enumerate(times) if time_ms < asked]
@@ -31,5 +31,5 @@ def test_both_boundaries(steps_ms: list[int], distance_ms: int, which: int) -> N
 
 
 @pytest.mark.parametrize("boundary", list(Boundary))
-def test_an_unknown_queue_begins_at_0(boundary: Boundary) -> None:
+def test_search_in_an_unknown_queue_returns_0(boundary: Boundary) -> None:
     assert open_store(MemoryDisk()).offset_by_time("T", 0, 1, boundary) == 0

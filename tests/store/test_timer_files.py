@@ -1,4 +1,4 @@
-"""Timer log, wheel and checkpoint, each for itself."""
+"""Timer log, wheel and checkpoint, each tested separately."""
 
 import random
 import struct
@@ -17,7 +17,7 @@ from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
 from tests.store.power_cut_disk import PowerCutDisk
 
 PER_FILE = 5
-FILE_SIZE = PER_FILE * 52 + 16 + 30  # one more unit would have room, but not its blank
+FILE_SIZE = PER_FILE * 52 + 16 + 30  # one more unit would fit, but not the blank behind it
 NOW = 1_800_000_000_000
 
 
@@ -39,7 +39,7 @@ def opened_log(disk: PowerCutDisk | MemoryDisk) -> TimerLog:
 
 
 @pytest.mark.parametrize("portion", [1, 3, 5, 7, 23])
-def test_units_lie_where_they_were_foretold_and_files_end_with_a_blank(portion: int) -> None:
+def test_units_are_at_their_predicted_positions_and_files_end_with_a_blank(portion: int) -> None:
     disk = MemoryDisk()
     log = opened_log(disk)
     units = units_for(list(range(NOW, NOW + 23)))
@@ -62,7 +62,7 @@ def test_units_lie_where_they_were_foretold_and_files_end_with_a_blank(portion: 
 
 
 @pytest.mark.parametrize("torn_at", range(4, 44, 4))
-def test_a_unit_of_which_a_sector_is_missing_ends_the_log(torn_at: int) -> None:
+def test_log_ends_at_a_unit_that_is_partly_missing(torn_at: int) -> None:
     for front_is_missing in (False, True):
         disk = MemoryDisk()
         log = opened_log(disk)
@@ -71,11 +71,11 @@ def test_a_unit_of_which_a_sector_is_missing_ends_the_log(torn_at: int) -> None:
         log.append(units.tobytes())
         array = disk.map(f"/store/timerlog/{0:020d}", FILE_SIZE).array
         array[52:][slice(0, torn_at) if front_is_missing else slice(torn_at, 52)] = 0
-        # What is only the hash of the topic tells nobody where a message is.
+        # A unit that has lost only the hash of its topic is still valid.
         assert opened_log(disk).valid_end(1 << 40, 1 << 60) == (104 if torn_at == 40 and not front_is_missing else 52)
 
 
-def test_files_go_when_every_unit_is_read_or_its_record_is_gone() -> None:
+def test_file_is_deleted_if_all_units_are_read_or_their_records_deleted() -> None:
     disk = MemoryDisk()
     log = opened_log(disk)
     times = [NOW + 1000 * number for number in range(17)]
@@ -86,12 +86,12 @@ def test_files_go_when_every_unit_is_read_or_its_record_is_gone() -> None:
     assert log.begin == FILE_SIZE
     assert log.delete_unneeded(NOW + 7001, 100 + 9) == 0
     assert log.delete_unneeded(NOW + 7001, 100 + 10) == 1
-    # Never the last: it tells where the log goes on.
+    # The last file is never deleted: it determines where the log continues.
     assert log.delete_unneeded(NOW + 10**9, 10**9) == 1
     assert len(disk.listdir("/store/timerlog")) == 1 and log.begin == 3 * FILE_SIZE
 
 
-def test_starting_over_never_gives_a_position_again() -> None:
+def test_starting_over_never_reuses_a_position() -> None:
     disk = PowerCutDisk()
     log = opened_log(disk)
     log.append(units_for([NOW] * 7).tobytes())
@@ -102,7 +102,7 @@ def test_starting_over_never_gives_a_position_again() -> None:
     assert opened_log(disk).begin == 2 * FILE_SIZE
 
 
-def test_an_append_without_room_changes_nothing() -> None:
+def test_append_without_space_changes_nothing() -> None:
     disk = PowerCutDisk()
     log = opened_log(disk)
     log.append(units_for([NOW] * 4).tobytes())
@@ -140,7 +140,7 @@ def test_little_of_a_long_log_is_resident_while_it_is_written_and_read(tmp_path:
 
 
 @pytest.mark.parametrize("slot_count", [200, 256, 1000])
-def test_the_wheel_does_as_a_plain_dictionary_does(slot_count: int) -> None:
+def test_wheel_behaves_like_a_dictionary_of_slots(slot_count: int) -> None:
     rng = random.Random(5)
     wheel, model = TimerWheel(MemoryDisk(), "/store/timerwheel", slot_count, 1000), dict[int, TimerSlot]()
     wheel.clear_from(0)
@@ -170,7 +170,7 @@ def test_the_wheel_does_as_a_plain_dictionary_does(slot_count: int) -> None:
     assert wheel.next_time_ms(begin, begin + span) is None
 
 
-def test_the_wheel_takes_room_before_it_writes() -> None:
+def test_wheel_reserves_space_before_it_writes() -> None:
     disk = PowerCutDisk()
     wheel = TimerWheel(disk, "/store/timerwheel", 20_000, 1000)
     times = np.array([NOW, NOW + 1000, NOW + 5_000_000, NOW + 5_100_000])
@@ -187,7 +187,7 @@ def test_the_wheel_takes_room_before_it_writes() -> None:
         wheel.reserve_one(NOW + 2_500_000)
 
 
-def test_a_wheel_of_another_size_is_made_anew() -> None:
+def test_wheel_of_another_size_is_replaced_by_an_empty_one() -> None:
     disk = MemoryDisk()
     TimerWheel(disk, "/store/timerwheel", 200, 1000).set_slot(NOW, TimerSlot(0, 0, 1, 0))
     assert TimerWheel(disk, "/store/timerwheel", 300, 1000).slot_at(NOW) == (-1, -1, 0, 0)
@@ -200,7 +200,7 @@ PATH = "/store/config/timercheck"
 DURABLE, MARKED = TimerState(NOW, 520, 10, NOW - 5, 7), TimerState(NOW + 3000, 572, 11, NOW + 3000, 9)
 
 
-def test_a_killed_process_goes_on_at_its_mark_and_a_power_cut_at_what_was_flushed() -> None:
+def test_state_is_the_mark_after_a_kill_and_the_last_flush_after_a_power_cut() -> None:
     disk = PowerCutDisk()
     checkpoint = TimerCheckpoint(disk, PATH)
     assert not checkpoint.sealed and checkpoint.state[:5] == (0, 0, 0, 1, 0)
@@ -213,7 +213,7 @@ def test_a_killed_process_goes_on_at_its_mark_and_a_power_cut_at_what_was_flushe
     assert killed.sealed and (killed.state, killed.durable_state) == (MARKED, DURABLE)
 
 
-def test_what_another_broker_wrote_is_neither_sealed_nor_marked() -> None:
+def test_checkpoint_of_another_broker_is_neither_sealed_nor_marked() -> None:
     disk = MemoryDisk()
     checkpoint = TimerCheckpoint(disk, PATH)
     checkpoint.flush(DURABLE, NOW)
@@ -224,13 +224,13 @@ def test_what_another_broker_wrote_is_neither_sealed_nor_marked() -> None:
     found = TimerCheckpoint(disk, PATH)
     assert not found.sealed and found.state[:5] == (NOW + 9000, 104, 12, NOW + 9001, 0)
     found.flush(TimerState(NOW + 9000, 104, 13, 0, 0), NOW + 1)
-    # Apache's master may begin where the log's last unit tells it to; its data version goes on.
+    # Apache's master may begin at the position given by the log's last unit; its data version continues.
     assert struct.unpack(">7q", disk.read_range(PATH, 0, 56)) == (NOW + 9000, 104, 13, (1 << 63) - 1, 3, NOW + 1, 6)
     again = TimerCheckpoint(disk, PATH)
     assert again.sealed and again.state[:3] == (NOW + 9000, 104, 13)
 
 
-def test_a_checkpoint_of_another_length_begins_anew() -> None:
+def test_checkpoint_of_another_length_is_replaced_by_an_empty_one() -> None:
     disk = MemoryDisk()
     disk.write_file(PATH, b"\1" * 56)
     assert TimerCheckpoint(disk, PATH).state[:5] == (0, 0, 0, 1, 0)

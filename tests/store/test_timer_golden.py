@@ -1,4 +1,4 @@
-"""Timer wheel, log and checkpoint as a real 5.5.0 left them, and ours beside them after the same puts."""
+"""Timer wheel, log and checkpoint that a real 5.5.0 has written, compared with ours after the same puts."""
 
 import gzip
 import itertools
@@ -42,7 +42,7 @@ def expected_of(name: str) -> dict[str, Any]:
 
 
 def out_times(name: str) -> dict[int, int]:
-    """TIMER_OUT_MS by physical offset, from the records themselves."""
+    """Return physical offset -> TIMER_OUT_MS, read from the records."""
     with gzip.open(GOLDEN / name / "expected.jsonl.gz", "rt") as file:
         lines = [json.loads(line) for line in file]
     return {
@@ -53,7 +53,7 @@ def out_times(name: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_slots_units_and_checkpoint_read_as_the_real_classes_read_them(name: str, tmp_path: Path) -> None:
+def test_slots_units_and_checkpoint_are_read_as_by_apache(name: str, tmp_path: Path) -> None:
     store, expected = unpack_golden(name, tmp_path), expected_of(name)
     slots = np.fromfile(store / "timerwheel", TIMER_WHEEL_SLOT_DTYPE)
     assert len(slots) == expected["slotsInFile"]
@@ -86,7 +86,7 @@ def test_the_same_puts_make_the_same_bytes(name: str, many: bool, tmp_path: Path
     timers = opened(ours)
     timers.recover(int(units["write_time_ms"][0]), 0, 0)
     for write_time_ms, group in itertools.groupby(units, lambda unit: int(unit["write_time_ms"])):
-        # 5.5.0 decides by the message, whether it cancels others; ROLL follows from the times.
+        # DELETE is a property of the message, which cancels another one; ROLL follows from the times.
         puts = []
         for unit in group:
             magic = 1 | int(unit["magic"]) & TIMER_MAGIC_DELETE
@@ -106,7 +106,7 @@ def test_the_same_puts_make_the_same_bytes(name: str, many: bool, tmp_path: Path
     found = written[: 52 * len(units)].view(TIMER_LOG_UNIT_DTYPE)
     rolled = found["magic"] & TIMER_MAGIC_ROLL != 0
     assert rolled.any() and not found["rolled_due_ms"][~rolled].any()
-    # The one thing that is ours: when a message on its way is due.
+    # 5.5.0 does not write this field: the due time of a rolled message.
     assert found["rolled_due_ms"][rolled].tolist() == [dues[int(offset)] for offset in found["physical_offset"][rolled]]
     found["rolled_due_ms"] = 0
     assert written.tobytes() == (theirs / "timerlog" / f"{0:020d}").read_bytes()
@@ -125,7 +125,7 @@ def test_pending_timers_of_5_5_0_are_found(name: str, tmp_path: Path) -> None:
         (read_time_ms + 1, 0),
         expected["timercheck"]["lastTimerQueueOffset"],
     )
-    # Apache's three numbers are of three moments: the caller looks whether anything is missing.
+    # Apache's three numbers are from three different times: the caller must check whether anything is missing.
     assert not recovered.complete
     assert recovered.entered_to == max(unit["offsetPy"] for unit in expected["timerlog"])
     assert (store / "timerwheel").read_bytes() == before
@@ -142,7 +142,7 @@ def test_pending_timers_of_5_5_0_are_found(name: str, tmp_path: Path) -> None:
         assert units.messages["physical_offset"].tolist() == [
             unit["offsetPy"] for unit in chain if unit["offsetPy"] not in marks
         ]
-    # Once the queue has been gone through, the state is ours and exact.
+    # After the caller has read the queue, the state is written by us and exact.
     timers.mark(read_time_ms, recovered.queue_offset)
     timers.flush(timers.state, read_time_ms)
     timers.close()

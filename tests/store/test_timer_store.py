@@ -1,4 +1,4 @@
-"""The timers' files as one: what is entered is delivered in its slot, through rolls, kills, power cuts and full disks."""
+"""TimerStore: entered messages are delivered in their slots, despite rolls, kills, power cuts and full disks."""
 
 import random
 
@@ -22,7 +22,7 @@ CHECKPOINT = "/store/config/timercheck"
 
 
 def opened(disk: Disk, **settings: int) -> TimerStore:
-    """A wheel of 400 s, a roll window of 60 s, files of 20 units."""
+    """Return timers with a wheel of 400 s, a roll window of 60 s and files of 20 units."""
     small = {"log_file_size": PER_FILE * 52 + 16, "roll_window_slots": 60, "slots_total": 200}
     return TimerStore(disk, wheel_path=WHEEL, log_directory=LOG, checkpoint_path=CHECKPOINT, **(small | settings))
 
@@ -33,9 +33,9 @@ def offsets(units: Units) -> list[int]:
 
 
 class Service:
-    """The least that a broker's timer service does: enter what is in the timer queue, deliver what is due.
+    """Minimal timer service: it enters the messages of the timer queue and delivers those that are due.
 
-    `queue` is the truth: due times by queue offset, the record of each at physical offset 100 * (queue offset + 1).
+    `queue` contains the due times by queue offset; the record of each is at physical offset 100 * (queue offset + 1).
     """
 
     def __init__(self, disk: Disk, queue: list[int], now_ms: int, rng: random.Random) -> None:
@@ -44,7 +44,7 @@ class Service:
         self.timers = opened(disk)
         self.recovered = self.timers.recover(now_ms, 100 * len(queue) + 100, len(queue))
         self.queue_offset = self.recovered.queue_offset
-        # How much of queue and deliveries the CommitLog has synced; how many deliveries the last mark and flush knew.
+        # Number of queue entries and deliveries that the CommitLog has synced; deliveries at the last mark and flush.
         self.synced, self.synced_deliveries, self.marked, self.flushed = len(queue), 0, 0, 0
         if not self.recovered.complete:
             self.enter_again(self.recovered)
@@ -87,7 +87,7 @@ class Service:
 
     def flush(self) -> None:
         state = self.timers.state
-        self.synced, self.synced_deliveries = len(self.queue), len(self.delivered)  # the CommitLog goes first
+        self.synced, self.synced_deliveries = len(self.queue), len(self.delivered)  # the CommitLog is synced first
         self.timers.flush(state, self.now_ms)
         self.flushed = len(self.delivered)
         self.timers.clean(0)
@@ -102,7 +102,7 @@ class Service:
             self.flush()
 
     def run_out(self) -> None:
-        """No further messages; all that there are come due."""
+        """Deliver all pending messages, without adding further ones."""
         self.enter()
         while sum(map(len, self.timers.pending())):
             time_ms = self.timers.next_time_ms(self.timers.read_time_ms + 400 * SECOND)
@@ -111,11 +111,11 @@ class Service:
             self.deliver()
 
 
-# --- without an accident --------------------------------------------------------------------------------------------
+# --- without failures -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_message_comes_once_in_its_slot_and_log_files_go(seed: int) -> None:
+def test_each_message_is_delivered_once_and_old_log_files_are_deleted(seed: int) -> None:
     disk = MemoryDisk()
     service = Service(disk, [], NOW, random.Random(seed))
     for _ in range(60):
@@ -130,7 +130,7 @@ def test_each_message_comes_once_in_its_slot_and_log_files_go(seed: int) -> None
 
 
 @pytest.mark.parametrize("due_s", [59, 60, 79, 80, 120, 150, 100_000])
-def test_one_by_one_and_many_at_once_choose_the_same_slot(due_s: int) -> None:
+def test_put_and_put_many_choose_the_same_slot(due_s: int) -> None:
     disks = MemoryDisk(), MemoryDisk()
     stores = [opened(disk) for disk in disks]
     for store in stores:
@@ -145,7 +145,7 @@ def test_one_by_one_and_many_at_once_choose_the_same_slot(due_s: int) -> None:
     assert disks[0].read_file(WHEEL) == disks[1].read_file(WHEEL)
 
 
-def test_marks_stand_apart_until_they_are_in_the_slot_of_their_victim() -> None:
+def test_cancelling_marks_are_separated_only_in_the_slot_of_their_message() -> None:
     timers = opened(MemoryDisk())
     timers.recover(NOW, 0, 0)
     timers.mark(NOW, 0)
@@ -160,7 +160,7 @@ def test_marks_stand_apart_until_they_are_in_the_slot_of_their_victim() -> None:
     assert units_at(timers, NOW + 60 * SECOND).messages.tobytes() == on_the_way.messages.tobytes()
 
 
-def test_a_slot_whose_units_lie_far_apart_is_read_along_its_chain() -> None:
+def test_slot_whose_units_are_far_apart_is_read_along_its_chain() -> None:
     timers = opened(MemoryDisk(), log_file_size=1 << 20)
     timers.recover(NOW, 0, 0)
     for number in range(3):
@@ -170,25 +170,25 @@ def test_a_slot_whose_units_lie_far_apart_is_read_along_its_chain() -> None:
     assert offsets(units_at(timers, NOW + 6 * SECOND).messages) == [*range(5000)] * 3
 
 
-def test_what_is_late_goes_into_the_slot_that_is_being_read() -> None:
+def test_overdue_message_goes_into_the_slot_that_is_being_read() -> None:
     timers = opened(MemoryDisk())
     timers.recover(NOW, 0, 0)
     timers.mark(NOW + 10 * SECOND, 0)
     assert timers.put(NOW - 30 * DAY, NOW, 100, 9, 7) == NOW + 10 * SECOND
     assert timers.put_many([NOW - 30 * DAY], NOW, [200], 9, 7).tolist() == [NOW + 10 * SECOND]
-    # A clock that went back two months.
+    # The clock was set back by two months.
     assert timers.put(NOW - 59 * DAY, NOW - 60 * DAY, 300, 9, 7) == NOW + 10 * SECOND
     assert timers.put(NOW + 10 * SECOND, NOW + 60 * DAY, 400, 9, 7) == NOW + 10 * SECOND
     assert offsets(units_at(timers, NOW + 10 * SECOND).messages) == [100, 200, 300, 400]
 
 
-def test_what_the_wheel_cannot_reach_yet_waits_in_its_last_slot() -> None:
+def test_message_beyond_the_wheel_waits_in_its_last_slot() -> None:
     for many in (False, True):
         timers = opened(MemoryDisk())
         timers.recover(NOW, 0, 0)
         timers.mark(NOW, 0)
         timers.flush(timers.state, NOW)
-        # Nothing was delivered for long, and the wheel holds 400 s: less a minute, as 5.5.0 would never fill.
+        # Nothing was delivered for a long time. The wheel has 400 s, less a minute that 5.5.0 would never fill.
         due, now_ms, last = NOW + 401 * SECOND, NOW + 400 * SECOND, NOW + 340 * SECOND
         if many:
             assert timers.put_many([due, last], now_ms, [100, 200], 9, 7).tolist() == [last, last]
@@ -202,7 +202,7 @@ def test_what_the_wheel_cannot_reach_yet_waits_in_its_last_slot() -> None:
         assert timers.next_time_ms(due + SECOND, last + SECOND) == due
 
 
-def test_pending_by_hour_of_the_due_time_and_below_a_physical_offset() -> None:
+def test_pending_messages_by_hour_and_below_a_physical_offset() -> None:
     rng = np.random.default_rng(3)
     timers = opened(MemoryDisk(), slots_total=7 * 86_400, roll_window_slots=172_800)
     timers.recover(NOW, 0, 0)
@@ -221,25 +221,25 @@ def test_pending_by_hour_of_the_due_time_and_below_a_physical_offset() -> None:
     assert offsets(found) == [10 * index for index in range(500) if dues[index] >= NOW + DAY]
 
 
-# --- accidents ------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------------------------
 
 
 def accident(seed: int, kills: tuple[bool, ...]) -> None:
-    """Five lives of a broker, of which all but the last end with a kill or a power cut, at any step."""
+    """Run a broker five times; all runs but the last end with a kill or a power cut, at any step."""
     rng = random.Random(seed)
     disk = PowerCutDisk(rng=rng)
     queue: list[int] = []
     now_ms = NOW
-    delivered: set[int] = set()  # by copies that are still there
-    vouched: set[int] = set()  # and known to the state on disk
-    marked: set[int] = set()  # or to the mark
+    delivered: set[int] = set()  # messages whose delivered copies still exist
+    vouched: set[int] = set()  # deliveries that the state on disk covers
+    marked: set[int] = set()  # deliveries that the mark covers
     for last in (False, False, False, False, True):
         service = None
         disk.changes_left = None if last or rng.random() < 0.2 else rng.randrange(3, 60)
         killed = rng.choice(kills)
         try:
             service = Service(disk, queue, now_ms, rng)
-            # A state was flushed before this process had a chance to do anything: there is always one to come back to.
+            # Each process flushes a state at its start, so there is always one to recover from.
             assert service.recovered.complete or not delivered
             vouched |= marked
             for _ in range(0 if last else 25):
@@ -273,11 +273,11 @@ def accident(seed: int, kills: tuple[bool, ...]) -> None:
 
 @pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])
 @pytest.mark.parametrize("seed", range(40))
-def test_nothing_is_lost_or_in_a_slot_twice(seed: int, kills: tuple[bool, ...]) -> None:
+def test_failures_lose_no_message_and_put_none_into_a_slot_twice(seed: int, kills: tuple[bool, ...]) -> None:
     accident(seed, kills)
 
 
-def test_a_killed_process_delivers_nothing_again_that_it_had_marked() -> None:
+def test_marked_deliveries_are_not_repeated_after_a_kill() -> None:
     disk = PowerCutDisk()
     service = Service(disk, [], NOW, random.Random(1))
     for _ in range(30):
@@ -292,7 +292,7 @@ def test_a_killed_process_delivers_nothing_again_that_it_had_marked() -> None:
 
 
 def pending_store() -> tuple[PowerCutDisk, Service, list[int]]:
-    """A store with some delivered, and many pending in several log files, flushed; the offsets of these."""
+    """Return a flushed store with some delivered messages, and many pending ones in several log files, and their offsets."""
     disk = PowerCutDisk()
     service = Service(disk, [NOW + SECOND * (3 + 2 * number) for number in range(90)], NOW, random.Random(1))
     service.enter()
@@ -303,7 +303,7 @@ def pending_store() -> tuple[PowerCutDisk, Service, list[int]]:
 
 
 @pytest.mark.parametrize("lost", ["log", "wheel", "log file", "bytes of the log", "wheel bytes", "log and wheel"])
-def test_the_files_are_a_cache_that_can_be_lost(lost: str) -> None:
+def test_lost_or_damaged_timer_files_are_rebuilt(lost: str) -> None:
     disk, service, pending = pending_store()
     service.timers.close()
     names = disk.listdir(LOG)
@@ -326,7 +326,7 @@ def test_the_files_are_a_cache_that_can_be_lost(lost: str) -> None:
     assert sorted(offset for offset, _ in after.delivered) == pending
 
 
-def test_a_rebuild_that_is_cut_short_begins_again() -> None:
+def test_interrupted_rebuild_begins_again() -> None:
     disk, service, pending = pending_store()
     service.timers.close()
     disk.delete_tree(LOG)
@@ -345,16 +345,16 @@ def test_a_rebuild_that_is_cut_short_begins_again() -> None:
     assert opened(disk_after := after.disk).recover(service.now_ms, 1 << 40, 90).complete and disk_after.exists(LOG)
 
 
-def test_a_commit_log_that_ends_before_the_units_is_believed() -> None:
+def test_units_beyond_the_end_of_the_commit_log_are_dropped() -> None:
     disk, service, _ = pending_store()
     after = Service(disk.killed(), service.queue[:50], service.now_ms, random.Random(2))
     assert not after.recovered.complete and after.recovered.queue_offset == 50
     assert sorted(offsets(joined(after.timers.pending()))) == [100 * number + 100 for number in range(9, 50)]
 
 
-def test_what_another_broker_wrote_behind_its_checkpoint_is_kept() -> None:
+def test_units_that_another_broker_wrote_after_its_checkpoint_are_kept() -> None:
     disk, service, _ = pending_store()
-    # As 5.5.0 leaves it when it is killed: newer units in the log, a checkpoint from before, and no seal.
+    # The files are as 5.5.0 leaves them when it is killed: newer units in the log, an older checkpoint, and no seal.
     checkpoint = disk.map(CHECKPOINT, 4096).view
     checkpoint[24:32] = (90).to_bytes(8, "big")
     checkpoint[40:48] = service.now_ms.to_bytes(8, "big")
@@ -367,7 +367,7 @@ def test_what_another_broker_wrote_behind_its_checkpoint_is_kept() -> None:
     assert sorted(offsets(joined(after.timers.pending()))) == [100 * number + 100 for number in range(9, 91)]
 
 
-def test_the_last_unit_of_the_log_tells_another_broker_what_was_entered_last() -> None:
+def test_last_unit_of_the_log_is_that_of_the_last_entered_message() -> None:
     disk = MemoryDisk()
     timers = opened(disk)
     timers.recover(NOW, 0, 0)
@@ -379,7 +379,7 @@ def test_the_last_unit_of_the_log_tells_another_broker_what_was_entered_last() -
     *_, (_, units) = timers._log.windows()
     last = units[-1]
     assert (last["physical_offset"], last["topic_hash"], last["magic"]) == (300, 300, 1)
-    # In a slot that no time to come has: the wheel of 5.5.0 holds two weeks, of which one is to come.
+    # Its slot belongs to no future time: the wheel of 5.5.0 has two weeks, of which one is in the future.
     assert last["write_time_ms"] + last["delay_ms"] == NOW + 30 * SECOND - 3 * DAY
     timers.mark(NOW + 61 * SECOND, 3)
     timers.flush(timers.state, NOW)
@@ -394,10 +394,10 @@ def test_the_last_unit_of_the_log_tells_another_broker_what_was_entered_last() -
     assert offsets(units)[-2:] == [100, 300]
 
 
-def test_what_was_due_while_the_broker_was_away_for_long_comes_at_once() -> None:
+def test_messages_due_during_a_long_downtime_are_delivered_at_once() -> None:
     disk, service, pending = pending_store()
     service.timers.close()
-    # Longer than the wheel goes back; Apache's broker would begin behind it.
+    # The downtime is longer than the wheel reaches back; Apache's broker would begin at a later slot.
     after = Service(disk, service.queue, service.now_ms + 30 * DAY, random.Random(2))
     assert after.recovered.complete
     after.timers.put(after.now_ms + 50 * SECOND, after.now_ms, 9100, 90, 7)
@@ -409,14 +409,14 @@ def test_what_was_due_while_the_broker_was_away_for_long_comes_at_once() -> None
     assert after.delivered[-1][0] == 9100
 
 
-def test_a_wheel_of_another_precision_is_filled_anew() -> None:
+def test_wheel_of_another_precision_is_rebuilt() -> None:
     disk = MemoryDisk()
     queue = [NOW + SECOND * number for number in range(1, 60, 7)]
     service = Service(disk, queue, NOW, random.Random(1))
     service.enter()
     service.flush()
     finer = opened(disk, precision_ms=100)
-    # Its 400 slots are 40 s, and units lie behind that.
+    # Its 400 slots are 40 s, and some units are due later.
     recovered = finer.recover(NOW, 1 << 40, 9)
     assert (recovered.complete, recovered.entered_to, recovered.queue_offset) == (False, -1, 9)
     finer.put_many(queue, NOW, 100 + 100 * np.arange(9), 9, 7)
@@ -427,7 +427,7 @@ def test_a_wheel_of_another_precision_is_filled_anew() -> None:
     assert {int(due) for units in finer.pending() for due in unit_dues(units)} == set(queue)
 
 
-def test_no_room_is_an_error_that_changes_nothing() -> None:
+def test_put_without_space_raises_an_error_and_loses_nothing() -> None:
     disk, service, pending = pending_store()
     disk.capacity = disk.space_used
     with pytest.raises(OSError, match="No space left"):

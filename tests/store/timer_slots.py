@@ -1,4 +1,4 @@
-"""What hangs in one slot of the timer wheel, all at once."""
+"""Reads all units of one slot of the timer wheel at once."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from pocketmq.store.timer.timer_store import TimerStore
 
 
 class SlotUnits(NamedTuple):
-    """Units of a slot, oldest first. `marks` cancel messages of this slot; one with ROLL is among the messages."""
+    """Units of a slot, oldest first. `marks` cancel messages of this slot; a mark with ROLL is among the messages."""
 
     messages: Units
     marks: Units

@@ -20,7 +20,7 @@ FRAME_SIZE_MAX = 1200
 
 @cache
 def recorded_frames() -> dict[int, list[bytes]]:
-    """Return recorded frames of moderate size by code, two of each serialisation."""
+    """Return recorded frames of moderate size by code, at most two of each serialisation."""
     found: dict[tuple[int, int], list[bytes]] = {}
     for row in all_recorded():
         ((kind, _, _),) = FrameBuffer().feed(row.data)
