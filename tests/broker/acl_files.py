@@ -1,4 +1,4 @@
-"""The rules that the tests of access use; the answers to them were taken from Apache 4.9.4."""
+"""ACL files of the access tests, whose expected answers were taken from Apache 4.9.4."""
 
 from pathlib import Path
 

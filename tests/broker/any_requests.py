@@ -1,6 +1,6 @@
-"""Requests that a client could send, most of them sensible, drawn from the headers as they are declared.
+"""Generator of random requests, most of them plausible, with the fields of the declared request headers.
 
-Damaged frames are tested by tests/remoting/test_fuzz.py; here each frame is valid, and only the values of fields are odd.
+Damaged frames are tested by tests/remoting/test_fuzz.py; here each frame is valid, and only values of fields are unusual.
 """
 
 import json
@@ -43,7 +43,7 @@ _BODY_NAMES = [
 ]  # fmt: skip
 _INTS = [0, 1, 2, 4, 8, 15, 16, 31, 32, 33, 100, 1000, 65536, -1, -2, 2**31 - 1, -(2**31)]
 _LONGS = [*_INTS, 2**63 - 1, -(2**63), 2**53, 1_700_000_000_000, 10**10]
-_NUMBERS: dict[str, list[int]] = {  # by a part of the field's name
+_NUMBERS: dict[str, list[int]] = {  # the key is a part of the field's name
     "flag": [0] * 6 + [1, 2, 4, 8, 12, 16, 48, -1],
     "reconsume": [0, 0, 1, 2, 15, 16, 2**31 - 1, -1],
     "queue_nums": [1, 4, 8],
@@ -56,7 +56,7 @@ _NUMBERS: dict[str, list[int]] = {  # by a part of the field's name
 
 
 class AnyRequests:
-    """Endless requests from one seed. Later requests use values of earlier answers: message ids, offsets, pop handles."""
+    """Endless random requests of one seed. Later ones use values of earlier answers: message ids, offsets, pop handles."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -17,7 +17,7 @@ PORT = 10911
 
 
 class InlineExecutor(Executor):
-    """Runs what is submitted in the caller's thread, at once."""
+    """Runs each submitted call at once, in the caller's thread."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -49,7 +49,7 @@ class InlineTableWriter(TableWriter):
 
 
 class _Done:
-    """A write that is over: its callbacks run when they are added."""
+    """A completed write: callbacks run when they are added."""
 
     error: Exception | None = None
 
@@ -63,7 +63,7 @@ class _Done:
 def build(
     disk: Disk, clock: Clock, store: dict[str, Any], broker: dict[str, Any] | None = None, *, loop: Any = None, **how: Any
 ) -> Services:
-    """Parts that are not recovered and not started yet. `loop` defaults to the running one; `how` is for `wiring.build`."""
+    """Build the parts without recovery and start. `loop` defaults to the running loop; `how` is passed to `wiring.build`."""
     config = BrokerConfig(**{"namesrv_addr": None, "broker_name": "b", "broker_ip1": "127.0.0.1", **(broker or {})})
     store_config = MessageStoreConfig(**{"store_path_root_dir": "/store", **store})
     loop = loop or asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """Damage matrix of a small store: each file deleted, emptied or truncated, each bit flipped.
 
-`Matrix` creates the store once (stopped cleanly, and killed); `case` starts a broker on a damaged copy and returns what it
-does wrong. A broker must start, or refuse and name the file; it must read or deliver every message not hit by the damage,
+`Matrix` creates the store in two states (stopped cleanly, and killed); `case` starts a broker on a damaged copy and returns
+the problems. A broker must start, or refuse to and name the file; it must deliver every message outside the damaged bytes,
 and log each changed table and each lost structure.
 
 As a program: `make damage DAMAGE_ARGS="--every"`.
@@ -55,7 +55,7 @@ from tests.broker.small_store import (
 CLEAN, KILLED = "clean", "killed"
 WAYS = ("deleted", "emptied", "halved")
 _PAGE = 4096
-# Without them a start does more, or looks at durable states: it counts what it then delivers and knows.
+# Files that a broker can replace: without them its start does more work, but it has the same messages and tables afterwards.
 HINTS = (
     "checkpoint", "cleanStop.json", "abort", "lock", "timerwheel", "config/levelmark", "config/timermark",
     "config/timercheck",
@@ -64,7 +64,7 @@ _LARGE = ("commitlog/", "consumequeue/", "index/", "timerlog/", "timerwheel")
 
 
 class Content(NamedTuple):
-    """A file: its size, and its pages that are not zeros."""
+    """Content of a file: its size, and its pages that are not all zeros."""
 
     size: int
     pages: tuple[tuple[int, bytes], ...]
@@ -92,7 +92,7 @@ class Content(NamedTuple):
 
 
 Files = dict[str, Content]
-"""By path under the store's root."""
+"""Contents of files by path under the store's root."""
 
 
 class Damage(NamedTuple):
@@ -136,7 +136,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
-        if record.exc_info and not isinstance(record.exc_info[1], BrokenQueueError):  # that one the pull's answer tells
+        if record.exc_info and not isinstance(record.exc_info[1], BrokenQueueError):  # reported by the pull's answer
             self.failures.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
 
@@ -151,7 +151,7 @@ def _listening() -> Iterator[_Lines]:
 
 
 class Matrix:
-    """The store in both states. `in_memory`: copies are on a MemoryDisk, which is faster, else in a folder."""
+    """The store in both states. If `in_memory`, damaged copies are on a MemoryDisk, which is faster, else in a folder."""
 
     def __init__(self, in_memory: bool = True) -> None:
         self.in_memory = in_memory
@@ -221,7 +221,7 @@ class Matrix:
         for name, rows in state.tables.items():
             if rows != normal.tables[name]:
                 yield f"{name} in silence: {_difference(normal.tables[name], rows)}"
-        # No sum covers a record's topic and properties, and after a clean stop the log is not read.
+        # No checksum covers a record's topic and properties, and after a clean stop the log is not read.
         if isinstance(damage.how, str) and any(body not in state.found for body in hit):
             yield f"a damaged message is gone in silence: {', '.join(sorted(hit))}"
         if isinstance(damage.how, str) and self._must_be_told(damage):
@@ -243,7 +243,7 @@ class Matrix:
         return any(_stem(damage.file) in line for line in lines)
 
     def _hit(self, damage: Damage) -> Iterator[str]:
-        """Return the bodies of which a record is hit by the damage."""
+        """Yield the bodies of which a record overlaps the damaged bytes."""
         if not damage.file.startswith("commitlog/"):
             return
         content = self.files[damage.state][damage.file]
@@ -285,7 +285,7 @@ class Matrix:
     # --- choice of damages ------------------------------------------------------------------------------------------
 
     def every(self) -> Iterator[Damage]:
-        """Yield all files in all ways, and all bits of the small files.
+        """Yield each file damaged in each of WAYS, and each bit of the small files flipped.
 
         In logs, queues, index and timer wheel, and in documents (whose bits `document_failures` covers), only the bits of
         each 32nd used byte are flipped.
@@ -327,7 +327,7 @@ class Matrix:
         return None if any(_stem(name) in line for line in lines) else f"{label}: not named in the log"
 
     def sample(self, seed: int, count: int) -> list[Damage]:
-        """Return all files (but only some of the queues) in all ways, and `count` flipped bits, the same number per file."""
+        """Return each file (of the queues only some) in each of WAYS, and `count` flipped bits, the same number per file."""
         rng = random.Random(seed)
         ways = [one for one in self.every() if isinstance(one.how, str) and not _is_like_others(one.file)]
         flips: dict[tuple[str, str], list[Damage]] = {}
@@ -355,7 +355,7 @@ def _document_in(name: str, data: bytes) -> tuple[dict[str, Any], list[str]]:
 
 
 def _is_like_others(file: str) -> bool:
-    """Whether it is a queue file that is equivalent to another queue's."""
+    """Whether this is a queue file whose damage is tested on an equivalent queue."""
     return file.startswith("consumequeue/") and not re.match(
         "consumequeue/(T1/0|T/0|SCHEDULE_TOPIC_XXXX/4|rmq_sys_wheel_timer/0|RMQ_SYS_TRANS_HALF_TOPIC/0)/", file
     )
@@ -414,7 +414,7 @@ def _bodies_in(files: Files) -> Iterator[tuple[int, int, str]]:
                     or f"U-{body}\2".encode() in text
                 ):
                     yield start + at, start + at + size, body
-            # A check point or an acknowledgement tells of all that was popped.
+            # A check point or an acknowledgement record covers all popped messages.
             if b"rmq_sys_REVIVE_LOG" in text or b"pop-" in text[body_start - at : topic_start - at]:
                 yield from ((start + at, start + at + size, body) for body in BODIES if body.startswith("pop-"))
             at += size
@@ -493,7 +493,7 @@ async def _run(asked: argparse.Namespace, part: int) -> list[str]:
         if asked.documents:
             wanted = []
         if asked.seconds:
-            random.Random(asked.seed).shuffle(wanted)  # what there is time for is of all files
+            random.Random(asked.seed).shuffle(wanted)  # an early end then still covers all files
         lines, done, end_s = [], 0, time.monotonic() + (asked.seconds or float("inf"))
         for damage in track(wanted, "damage", disable=part > 0 or asked.plain):
             found = [f"{damage}: {problem}" for problem in await matrix.case(damage)]
@@ -518,12 +518,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Start a broker on a store with each of its files damaged.")
     parser.add_argument("--every", action="store_true", help="every bit of the small files (an hour or more)")
     parser.add_argument("--documents", action="store_true", help="only every bit of config/*.json, read without a broker")
-    parser.add_argument("--flips", type=int, default=500, help="else so many flipped bits")
-    parser.add_argument("--files", default="", help="only files whose state and path have this in it")
+    parser.add_argument("--flips", type=int, default=500, help="without --every: the number of flipped bits")
+    parser.add_argument("--files", default="", help="only files whose state and path contain this")
     parser.add_argument("--folder", action="store_true", help="copies in a folder, not in memory")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0, help="end after so long, with what there was time for")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after this time and report what is done")
     parser.add_argument("--plain", action="store_true", help="no progress bar; problems to stderr as they are found")
     asked = parser.parse_args()
     from concurrent.futures import ProcessPoolExecutor

@@ -24,7 +24,7 @@ TOPIC = "T"
 
 
 class SteppedClock(VirtualClock):
-    """A clock of which a test also moves the monotonic time."""
+    """A virtual clock whose monotonic time is also set by the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class SteppedClock(VirtualClock):
 
 
 class AtOnce:
-    """Stand-in for the loop: calls from the flush thread run at once."""
+    """Test double of the event loop: calls from the flush thread run at once."""
 
     def call_soon_threadsafe(self, callback: Any, *args: Any) -> None:
         callback(*args)

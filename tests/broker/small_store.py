@@ -35,16 +35,16 @@ TOPICS = ("T0", "T1", "T2")
 POPPED = "T"
 GROUP, POP_GROUP = "g", "poppers"
 READ = (*TOPICS, POPPED, f"%RETRY%{POP_GROUP}_{POPPED}")
-"""Topics of consumers."""
+"""Topics that consumers read."""
 DUE_AFTER_MS = 700_000
-"""All that waits is due then: levels, timers, and what was popped and not acknowledged."""
+"""After this time every waiting message is due: delay levels, timers, and unacknowledged pops."""
 PLAIN = [f"plain-{number}" for number in range(24)]
 LEVELS = [f"level-{number}" for number in range(6)]
 TIMERS = [f"timer-{number}" for number in range(6)]
 POPS = [f"pop-{number}" for number in range(4)]
 COMMITTED, OPEN, CANCELLED = "committed", "half-open", "cancelled"
 BODIES = [*PLAIN, *LEVELS, *TIMERS, *POPS, COMMITTED]
-"""What consumers must be able to read in the end."""
+"""Bodies of the messages that consumers must be able to read in the end."""
 WAIT_S = 10.0
 
 
@@ -70,7 +70,7 @@ async def opened(disk: Disk, root: str, clock: VirtualClock) -> AsyncIterator[Br
 
 
 async def make_store(disk: Disk, root: str, clock: VirtualClock, before_stop: Callable[[], None]) -> None:
-    """Create the store and stop it cleanly. `before_stop` runs when all is in the page cache, as after a kill."""
+    """Create the store and stop it cleanly. `before_stop` runs when all is in the page cache: the state after a kill."""
     async with opened(disk, root, clock) as broker, connected() as client:
         for topic in (*TOPICS, POPPED):
             await create_topic(client, broker, topic, 2)
@@ -187,7 +187,7 @@ async def read_all(client: RemotingClient, broker: Broker, topic: str) -> list[s
                     found += [record.body.decode(errors="replace") for record in records(answer.body)]
                 except BadRecordError as error:
                     raise AssertionError(
-                        f"{topic}/{queue_id} at {offset}: a pull hands out what is no record: {error}"
+                        f"{topic}/{queue_id} at {offset}: a pull returns an invalid record: {error}"
                     ) from None
             elif next_offset <= offset:
                 break

@@ -43,7 +43,7 @@ NO_MESSAGES = SimpleNamespace(store=SimpleNamespace(message_at=lambda physical_o
 
 
 def caller(folder, services=NO_MESSAGES):
-    """`call(code, fields, body, who)` -> (code, what AclException says) of the answer; handlers do nothing here."""
+    """Return `call(code, fields, body, who)`, which returns the answer's (code, remark of AclException); no handler runs."""
     manager = PlainPermissionManager(acl_home(folder, more=MORE_ACL), VirtualClock(0))
     manager.load()
     table = {code: route._replace(handler=lambda services, request: Response()) for code, route in ROUTES.items()}
@@ -105,7 +105,7 @@ def denied(what):
 def test_accounts_are_authenticated_by_signature(call):
     send = RequestCode.SEND_MESSAGE_V2, v2("topicD"), b"x"
     bad = 1, "Check signature failed for accessKey=RocketMQ"
-    assert call(*send) == call(*send) == SERVED  # the same bytes again: signatures know no time, as with Apache
+    assert call(*send) == call(*send) == SERVED  # repeated bytes are accepted: as in Apache, signatures have no time
     assert call(*send, who=None) == (1, "No accessKey is configured")
     assert call(*send, who=("nobody1", "12345678")) == (1, "No acl config for nobody1")
     assert call(*send, who=None, AccessKey="", Signature="") == (1, "No acl config for ")
@@ -121,7 +121,7 @@ def test_white_addresses_need_no_account(call):
     send = RequestCode.SEND_MESSAGE_V2, v2("topicA"), b"x"
     assert call(*send, who=None, host="192.168.0.9") == SERVED
     assert call(*send, who=None, host="192.168.1.9") == (1, "No accessKey is configured")
-    # The account's own white list spares the signature, but one must say who one is.
+    # A request from an account's white list needs no signature, but must name the account.
     assert call(*send, who=None, host="192.168.1.9", AccessKey="rocketmq2") == SERVED
     assert call(*send, who=None, host="192.168.2.9", AccessKey="rocketmq2") == (
         1, "Check signature failed for accessKey=rocketmq2",
@@ -186,7 +186,7 @@ def test_permissions_of_accounts(call, code, fields, answer):
          SERVED),
         (200_051, {"consumerGroup": "groupC", "topic": "%RETRY%groupC+topicD", "queueId": 0, "extraInfo": "", "offset": 0},
          denied("topic:topicD")),
-        # The name of a group may be how another's begins.
+        # The name of a group may be a prefix of another's.
         (200_053, {"consumerGroup": "group", "topic": "%RETRY%groupA", "queueId": 0, "extraInfo": "", "offset": 0,
                    "invisibleTime": 1}, denied("group:groupA")),
         (200_053, {"consumerGroup": "", "topic": "%RETRY%_topicD", "queueId": 0, "extraInfo": "", "offset": 0,
@@ -195,7 +195,7 @@ def test_permissions_of_accounts(call, code, fields, answer):
                    "invisibleTime": 1}, denied("group:groupA")),
     ],
 )  # fmt: skip
-def test_requests_that_4_9_4_leaves_open(call, code, fields, answer):
+def test_requests_unchecked_by_4_9_4_need_permission(call, code, fields, answer):
     assert call(code, fields) == answer
     assert call(code, fields, who=MORE) == SERVED
 
@@ -229,7 +229,7 @@ HALF = {"sys_flag": TRANSACTION_PREPARED_TYPE, "properties": "TRAN_MSG\x01true\x
     [
         ({}, SERVED, denied("topic:topicC")),
         ({"topic": "topicD"}, denied("topic:topicD"), SERVED),
-        ({"topic": "topicD", "properties": "REAL_TOPIC\x01topicB"}, denied("topic:topicD"), SERVED),  # its sender's words
+        ({"topic": "topicD", "properties": "REAL_TOPIC\x01topicB"}, denied("topic:topicD"), SERVED),  # from the sender
         ({"topic": "topicD", "properties": "DELAY\x011"}, denied("topic:topicD"), SERVED),
         ({"topic": "topicD", "properties": "TIMER_DELAY_SEC\x019"}, denied("topic:topicD"), SERVED),
         ({"topic": "topicD", **HALF}, denied("topic:topicD"), SERVED),
@@ -304,7 +304,7 @@ def test_code_missing_in_the_permission_table_needs_an_admin(tmp_path):
         ask(MORE)
 
 
-# --- system topics, and other places where messages of a topic lie --------------------------------------------------
+# --- system topics, retry topics, multi-dispatch and queries --------------------------------------------------------
 
 SYSTEM_TOPICS = [
     "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
@@ -337,7 +337,7 @@ def reads_of(topic, group="groupC"):
 
 
 @pytest.mark.parametrize("topic", SYSTEM_TOPICS)
-async def test_a_system_topic_with_messages_of_others_is_read_by_admins_only(tmp_path, topic):
+async def test_only_admins_may_read_system_topics(tmp_path, topic):
     call = caller(tmp_path, DataPath().services)
     for code, fields in reads_of(topic):
         assert (code, call(code, fields, who=MORE)) == (code, denied(f"topic:{topic}"))
@@ -355,7 +355,7 @@ async def test_reading_needs_permission_for_the_topic(tmp_path):
 
 
 async def test_pop_retry_topic_also_needs_permission_for_its_topic(tmp_path):
-    """Also for a group named like the part after %RETRY%."""
+    """Also for a group whose name is the part of the topic after %RETRY%."""
     path = DataPath()
     path.services.topics.table["topicA"] = path.services.topics.table["TBW102"]
     path.services.groups.find("groupB")
@@ -381,7 +381,7 @@ def test_multi_dispatch_needs_permission_for_each_topic(tmp_path, properties, an
     assert call(RequestCode.SEND_MESSAGE_V2, v2("topicD", "groupC") | {"i": properties}) == answer
 
 
-async def test_key_with_hash_collision_shows_no_message_of_another_topic():
+async def test_key_query_returns_no_message_of_a_topic_with_equal_hash():
     path = DataPath()
     for topic in ("Aa", "BB"):  # "Aa".hashCode() == "BB".hashCode()
         path.send("KEYS\x01k", topic=topic)

@@ -1,4 +1,4 @@
-"""A master is killed under delayed messages: its acting slave, and itself after a restart, deliver all of them in time."""
+"""A master with delayed messages is killed: its acting slave, and the restarted master, deliver all of them in time."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ DEADLINE_S = 60
 
 
 class Process:
-    """A broker process of one name and id, which can be killed and started again with its store and port."""
+    """A broker process that can be killed and restarted with the same name, id, store and port."""
 
     def __init__(self, folder: Path, name_server: NameServer, name: str, broker_id: int) -> None:
         self.address = ""
@@ -65,7 +65,7 @@ class Process:
 
 
 async def load(client: RemotingClient, address: str, due_ms: dict[str, int], numbers: Iterator[int]) -> None:
-    """Send messages of all kinds until the broker is gone; `due_ms` gets the stored ones and their earliest due time."""
+    """Send messages of all kinds until the broker is gone; add each stored body with its earliest due time to `due_ms`."""
     with contextlib.suppress(OSError, TimeoutError, RemotingError):
         for number in numbers:
             properties, delay_ms = KINDS[number % len(KINDS)]
@@ -94,7 +94,7 @@ async def delivered(client: RemotingClient, *addresses: str) -> list[tuple[str, 
 
 
 async def until_delivered(client: RemotingClient, bodies: set[str], *addresses: str) -> list[tuple[str, int]]:
-    """Wait until all of `bodies` are delivered, and return what was."""
+    """Wait until all of `bodies` are delivered, and return all delivered messages."""
     end_s = time.monotonic() + DEADLINE_S
     while True:
         found = await delivered(client, *addresses)
@@ -125,7 +125,7 @@ async def test_no_delayed_message_is_lost_or_early_when_a_master_is_killed(tmp_p
             killed_ms = time.time_ns() // 1_000_000
             pending = {body for body, at_ms in due_ms.items() if at_ms > killed_ms + 1000}
             assert len(pending) > 20
-            # The slave lacks at most what was sent last.
+            # The slave may lack only the messages that were sent last.
             elsewhere = await until_delivered(client, set(sorted(pending, key=int)[:-10]), other.address)
             assert [at_ms - due_ms[body] for body, at_ms in elsewhere if at_ms < due_ms.get(body, 0)] == []
             found = await route(client, ns, "T")

@@ -56,7 +56,7 @@ def delivered(*brokers: Broker, topic: str = "T") -> list[tuple[str, int]]:
 async def two_names(
     name_server: Any, client: RemotingClient, disk: MemoryDisk, **config: Any
 ) -> AsyncIterator[tuple[contextlib.AsyncExitStack, Broker, Broker, Broker]]:
-    """(what ends the master of `a`, that master, its slave, the master of `b`); both names have the topic T."""
+    """Yield (stack that stops the master of `a`, that master, its slave, the master of `b`); both names have topic T."""
     async with (
         running_broker(name_server, broker_name="b") as other,
         running_broker(name_server, store=SLAVE, broker_id=1, **ACTING | config) as slave,
@@ -77,7 +77,7 @@ def acts(slave: Broker) -> Callable[[], bool]:
     return lambda: slave.services.acting_master is not None and slave.services.acting_master.is_acting
 
 
-async def test_levels_and_timers_go_on_elsewhere_and_the_master_repeats_none_of_them(monkeypatch: Any) -> None:
+async def test_acting_slave_delivers_delayed_messages_and_master_repeats_none(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.DELAYS_S", 0.1)
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
     disk = MemoryDisk()
@@ -127,7 +127,7 @@ async def lock(client: RemotingClient, broker: Broker, client_id: str) -> int:
     return len(decode_body(LockOkBody, answer.body).lock_ok_mq_set)
 
 
-async def test_clients_find_the_acting_master_in_the_route_and_lock_and_commit_there(monkeypatch: Any) -> None:
+async def test_acting_master_is_in_the_route_and_serves_locks_and_commits(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
     disk = MemoryDisk()
     async with (
@@ -166,7 +166,7 @@ def topic_end(broker: Broker, topic: str) -> int:
     return broker.services.store.max_offset(topic, 0)
 
 
-async def test_open_transactions_go_to_another_master_and_not_back(monkeypatch: Any) -> None:
+async def test_acting_slave_moves_open_transactions_to_another_master_once(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
     disk = MemoryDisk()
     half, op = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -193,7 +193,7 @@ async def test_open_transactions_go_to_another_master_and_not_back(monkeypatch: 
             assert (topic_end(returned, half), topic_end(other, half)) == (2, 1)
 
 
-async def test_popped_messages_that_are_not_acknowledged_are_revived_elsewhere(monkeypatch: Any) -> None:
+async def test_acting_slave_revives_unacknowledged_pops_on_another_master(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
     monkeypatch.setattr("tests.broker.popping.INVISIBLE_MS", 4000)
     retry = "%RETRY%g_T"
@@ -215,7 +215,7 @@ async def test_popped_messages_that_are_not_acknowledged_are_revived_elsewhere(m
         assert sorted(body for body, _ in delivered(other, topic=retry)) == ["1", "2", "3"]
 
 
-async def test_a_slave_acts_again_if_the_master_that_announced_itself_does_not_come(monkeypatch: Any) -> None:
+async def test_slave_acts_again_if_an_announced_master_does_not_start(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.acting_master.STAND_BACK_S", 0.5)
     async with (
         running_namesrv(support_acting_master=True) as ns,
@@ -274,7 +274,7 @@ def slave_failures(slave: Broker) -> str:
     ],
     ids=range(8),
 )  # fmt: skip
-async def test_a_slave_does_not_act_by_answers_that_name_no_broker(body: bytes) -> None:
+async def test_slave_does_not_act_on_invalid_member_group_answers(body: bytes) -> None:
     asked = []
 
     def register(services: Any, request: Any) -> Response:

@@ -319,7 +319,7 @@ async def test_group_list_creates_groups(tools: Tools) -> None:
     assert a is not None and b is not None and (a.retry_max_times, b.retry_max_times) == (5, 16)
 
 
-async def test_group_with_too_long_a_name_is_refused_by_its_name_and_the_limit(tools: Tools) -> None:
+async def test_too_long_group_name_is_refused_naming_it_and_the_limit(tools: Tools) -> None:
     body = json.dumps({"groupName": "g" * 300}).encode()
     answer = await tools.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -355,7 +355,7 @@ async def test_group_fields_of_5_x_survive_an_update_by_4_9_tools(tools: Tools) 
 
 
 @pytest.mark.parametrize("word", ["remove_offset", "clean_offset"])
-async def test_group_deletion_with_offsets_in_both_spellings(tools: Tools, word: str) -> None:
+async def test_group_deletion_removes_offsets_with_either_header_field(tools: Tools, word: str) -> None:
     header = DeleteSubscriptionGroupRequestHeader(GROUP, **{word: True})
     await tools.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
     assert tools.broker.services.offsets.topics_of(GROUP) == []
@@ -367,14 +367,14 @@ async def test_reset_is_sent_to_consumers_and_moves_forward_only_with_force(tool
     assert list(table["offsetTable"].values()) == [2, 1]
     table = await tools.json(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader(TOPIC, GROUP, -1, False))
     assert list(table["offsetTable"].values()) == [1, 1]
-    await tools.ask(RequestCode.GET_BROKER_CONFIG)  # what was pushed before has come by now
+    await tools.ask(RequestCode.GET_BROKER_CONFIG)  # the requests pushed before it have arrived
     pushed = [request for request in tools.asked if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
     assert len(pushed) == 2
     assert pushed[0].ext() == {"topic": TOPIC, "group": GROUP, "timestamp": "-1", "isForce": "false"}
     assert list(fastjson.loads(pushed[0].body)["offsetTable"].values()) == [2, 1]
 
 
-async def test_a_reset_of_a_group_that_is_offline_or_unknown(tools: Tools) -> None:
+async def test_reset_of_an_offline_or_unknown_group_is_refused(tools: Tools) -> None:
     tools.broker.services.config.use_server_side_reset_offset = False
     for queue_id in (0, 1):
         tools.broker.services.offsets.commit("off", TOPIC, queue_id, 1)

@@ -1,4 +1,4 @@
-"""Random valid requests under SYNC_FLUSH, with kills and power cuts before any change of the disk.
+"""Random valid requests under SYNC_FLUSH, with kills and power cuts at random changes of the disk.
 
 Each acknowledged message is in the log afterwards, at the acknowledged offset; no start and no handler fails.
 """
@@ -32,7 +32,7 @@ class Walk:
         self.requests = AnyRequests(seed)
         self.rng = self.requests.random
         self.disk, self.clock = PowerCutDisk(rng=self.rng), SteppedClock()
-        self.acknowledged: dict[int, bytes] = {}  # physical offset -> body; of batches nothing of it
+        self.acknowledged: dict[int, bytes] = {}  # physical offset -> body, which is empty for batches
         self.count = 0
 
     async def run(self) -> None:
@@ -83,7 +83,7 @@ class Walk:
     ) -> None:
         serialize_type, header, body = frame
         self.count += 1
-        if code in SENDS and b"WAIT" not in header:  # whoever says it does not wait may lose it
+        if code in SENDS and b"WAIT" not in header:  # a message with the WAIT property may be lost
             waiting[self.count] = b"" if code == RequestCode.SEND_BATCH_MESSAGE else body
         path.serve((serialize_type, header.replace(b'"opaque":1', b'"opaque":%d' % self.count), body), channel)
 

@@ -1,4 +1,4 @@
-"""Policies of 5.x: what decides about a request, and what is refused when it is written."""
+"""Authorization policies of 5.x: which entry decides about a request, and which policies are refused."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def rules(*entries, default=()):
         ([("Topic:ab*", "Pub", ALLOW), ("Topic:a*", "Pub", DENY)], ("Topic", "abc", ["Pub"]), ALLOW),
         ([("*", "All", DENY), ("Topic:*", "Pub", ALLOW)], ("Topic", "a", ["Pub"]), ALLOW),
         ([("*", "All", DENY), ("Topic:*", "Pub", ALLOW)], ("Topic", "a", ["Sub"]), DENY),
-        # One that does not match the action is passed over.
+        # An entry that does not match the action is skipped.
         ([("Topic:a", "Sub", DENY), ("Topic:*", "Pub", ALLOW)], ("Topic", "a", ["Pub"]), ALLOW),
     ],
 )
@@ -75,11 +75,11 @@ def test_the_most_specific_entry_decides(entries, asked, decision):
         (("10.1.0.0/16",), "no address", None),
     ],
 )
-def test_an_entry_counts_for_its_addresses_only(ips, host, decision):
+def test_entry_applies_only_to_its_source_addresses(ips, host, decision):
     assert rules(("Topic:a", "Pub", ALLOW, *ips)).decision("Topic", "a", ["Pub"], host) == decision
 
 
-def test_the_default_policy_counts_only_without_a_match_of_the_custom_one():
+def test_default_policy_applies_only_if_no_custom_entry_matches():
     both = rules(("Topic:a*", "Pub", DENY), default=[("Topic:abc", "All", ALLOW)])
     assert both.decision("Topic", "abc", ["Pub"], HOME) == DENY
     assert both.decision("Topic", "abc", ["Sub"], HOME) == ALLOW
@@ -107,7 +107,7 @@ def test_the_default_policy_counts_only_without_a_match_of_the_custom_one():
         ({"decision": "Maybe"}, "decision=Maybe"),
     ],
 )
-def test_a_bad_entry_is_refused_by_its_field(changes, told):
+def test_invalid_entry_is_refused_naming_its_field(changes, told):
     entry = PolicyEntryInfo("Topic:a", ["Pub"], None, "Allow")
     for name, value in changes.items():
         setattr(entry, name, value)
@@ -124,14 +124,14 @@ def test_a_policy_needs_a_known_type_and_entries():
         checked_policies([policy(("Topic:a", "Pub", ALLOW), kind="Other")])
 
 
-def test_the_dashboards_word_for_everything_is_taken():
-    """It writes TYPE:NAME for all types. A name would not restrict it, and is refused; Apache takes and ignores it."""
+def test_resource_any_of_the_dashboard_is_accepted():
+    """The type ANY with a name is refused, because the name would restrict nothing; Apache accepts and ignores it."""
     assert checked_resource("ANY:*") == "*"
     with pytest.raises(AuthError, match="resource type=ANY"):
         checked_resource("ANY:orders")
 
 
-def test_words_are_taken_in_any_case_and_answered_in_apaches():
+def test_words_are_accepted_in_any_case_and_answered_in_apaches_case():
     (one,) = checked_policies([policy(("topic:a*", "PUB pub all", "allow", "::1"), kind="default")])
     assert (one.policy_type, one.info().entries) == (
         "Default", [PolicyEntryInfo("Topic:a*", ["Pub", "All"], ["::1"], "Allow")],
@@ -162,9 +162,9 @@ ACTIONS_OF_5_5_0 = {
     "Create": (17,),
     "Delete": (207, 215),
 }
-"""Actions, one of which a broker of 5.5.0 wants of a user -> request codes. It was asked by users with one action each."""
+"""Actions of which a 5.5.0 broker requires any one -> request codes. Recorded with users that have one action each."""
 
 
-def test_each_code_needs_the_actions_that_it_needs_at_5_5_0():
+def test_each_code_needs_the_same_actions_as_in_5_5_0():
     recorded = {code: actions for actions, codes in ACTIONS_OF_5_5_0.items() for code in codes}
     assert {code: " ".join(NEEDED[code][0]) for code in recorded} == recorded

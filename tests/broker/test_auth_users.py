@@ -1,4 +1,4 @@
-"""5.x's users and ACLs at a broker: their requests, what they keep, and who may do what."""
+"""5.x's users and ACLs at a broker: their requests, persistence and permissions."""
 
 import json
 import os
@@ -40,7 +40,7 @@ FINE = (0, None)
 
 
 class Caller:
-    """Sends requests to a broker, signed by one user or another."""
+    """Sends requests to a broker, each signed by a given user."""
 
     def __init__(self, broker):
         self._address = f"127.0.0.1:{broker.port}"
@@ -119,13 +119,13 @@ async def test_a_user_is_created_changed_and_deleted(caller):
         ("root", {"password": "p"}, "username=root: this user exists"),
     ],
 )
-async def test_a_bad_user_is_refused_by_its_field(caller, name, body, told):
+async def test_invalid_user_is_refused_naming_its_field(caller, name, body, told):
     code, remark = await caller.refusal(RequestCode.AUTH_CREATE_USER, UserRequestHeader(name), body)
     assert told in remark
     assert len(await caller.done(RequestCode.AUTH_LIST_USER)) == 1
 
 
-async def test_only_a_super_user_has_power_over_super_users(caller):
+async def test_only_a_super_user_may_create_change_or_delete_super_users(caller):
     await caller.user("clerk")
     clerk = ("clerk", "secret")
     await caller.allow("clerk", "Cluster:*", "Update", "Get")
@@ -135,7 +135,7 @@ async def test_only_a_super_user_has_power_over_super_users(caller):
     assert await caller.refusal(RequestCode.AUTH_UPDATE_USER, UserRequestHeader("clerk"), make, clerk) == rule
     assert await caller.refusal(RequestCode.AUTH_UPDATE_USER, UserRequestHeader("root"), {"password": "p"}, clerk) == rule
     assert await caller.refusal(RequestCode.AUTH_DELETE_USER, UserRequestHeader("root"), b"", clerk) == rule
-    # Nor does it see a Super user's password, with which it could be one.
+    # Nor does it see the password of a Super user, which would let it act as one.
     seen = await caller.done(RequestCode.AUTH_LIST_USER, None, b"", clerk)
     assert {one["username"]: one.get("password") for one in seen} == {"clerk": "secret", "root": None}
     assert "password" not in await caller.done(RequestCode.AUTH_GET_USER, UserRequestHeader("root"), b"", clerk)
@@ -168,7 +168,7 @@ async def test_an_acl_is_created_changed_and_deleted(caller):
     assert await caller.done(RequestCode.AUTH_GET_ACL, header) == b""
 
 
-async def test_a_users_acl_goes_with_it(caller):
+async def test_acl_is_deleted_with_its_user(caller):
     await caller.user("alice")
     await caller.allow("alice", "*", "All")
     await caller.done(RequestCode.AUTH_DELETE_USER, UserRequestHeader("alice"))
@@ -191,7 +191,7 @@ async def test_a_users_acl_goes_with_it(caller):
         (RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader("User:root", "Other"), b"", "policyType=Other"),
     ],
 )  # fmt: skip
-async def test_a_bad_acl_is_refused_by_its_field(caller, code, header, body, told):
+async def test_invalid_acl_request_is_refused_naming_its_field(caller, code, header, body, told):
     assert told in (await caller.refusal(code, header, body))[1]
 
 
@@ -230,8 +230,8 @@ ODD = [
 ]
 
 
-async def test_odd_bodies_are_answered(caller, caplog):
-    """No refusal comes from a program error, and what is accepted can be listed and read again."""
+async def test_random_invalid_bodies_are_answered(caller, caplog):
+    """No body causes an unexpected exception, and accepted users and ACLs can be listed."""
     odd = random.Random(36)
 
     def entry():
@@ -260,7 +260,7 @@ async def test_odd_bodies_are_answered(caller, caplog):
 # --- limits and durability ------------------------------------------------------------------------------------------------
 
 
-async def test_limits_name_their_keys():
+async def test_refusals_beyond_a_limit_name_the_config_key():
     limits = {"max_auth_users": 3, "max_acl_entries_per_user": 2, "max_auth_bytes": 1024}
     async with running_broker(**SETTINGS, **limits) as broker, Caller(broker) as caller:
         await caller.user("a")
@@ -280,8 +280,8 @@ async def test_limits_name_their_keys():
         assert len(await caller.done(RequestCode.AUTH_LIST_ACL)) == 1
 
 
-async def test_what_was_answered_is_in_a_file_of_the_owner_alone(tmp_path: Path):
-    """The file is compared at the answer: a process killed then finds it at its next start."""
+async def test_acknowledged_changes_are_in_a_file_only_the_owner_may_read(tmp_path: Path):
+    """The file is checked right after each answer: a broker killed at this moment would find the change at its next start."""
     file = tmp_path / "config" / "auth.json"
     store = {"store_path_root_dir": str(tmp_path)}
     umask = os.umask(0)
@@ -319,7 +319,7 @@ async def test_the_passwords_of_the_config_are_not_shown(caller):
     assert ROOT[1] not in shown
 
 
-# --- who may do what ------------------------------------------------------------------------------------------------------
+# --- authentication and authorization -------------------------------------------------------------------------------------
 
 
 async def test_requests_must_be_signed_by_a_user_that_is_enabled(caller):
@@ -355,7 +355,7 @@ async def test_policies_are_in_force_at_once(caller):
         assert "Cluster:DefaultCluster" in (await caller.refusal(code, who=alice))[1]
 
 
-async def test_system_topics_with_messages_of_others_need_a_super_user(caller):
+async def test_reading_system_topics_needs_a_super_user(caller):
     await caller.user("alice")
     await caller.allow("alice", "*", "All")
     refused = await caller.refusal(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader("SCHEDULE_TOPIC_XXXX"),
@@ -373,13 +373,13 @@ async def test_without_authorization_a_signature_is_enough():
         assert (await caller.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, who=None))[0] == 0
 
 
-async def test_white_lists_spare_a_code_signature_and_permission():
+async def test_white_listed_codes_need_no_signature_or_no_permission():
     lists = {"authentication_whitelist": "21, 26", "authorization_whitelist": "21,28"}
     async with running_broker(**SETTINGS, **lists) as broker, Caller(broker) as caller:
         await caller.user("alice")
         alice = ("alice", "secret")
         assert (await caller.ask(RequestCode.GET_ALL_TOPIC_CONFIG, who=None))[0] == 0
-        # A permission is asked of a user that is proved: 26 is signed although it is in one list.
+        # Permissions are checked for an authenticated user: 26 must be signed although it is in one of the lists.
         assert "no AccessKey" in (await caller.refusal(RequestCode.GET_BROKER_CONFIG, who=None))[1]
         assert "no AccessKey" in (await caller.refusal(RequestCode.GET_BROKER_RUNTIME_INFO, who=None))[1]
         assert (await caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO, who=alice))[0] == 0
@@ -405,14 +405,14 @@ async def test_a_slave_signs_its_requests_to_its_master(monkeypatch):
         create = CreateTopicRequestHeader("copied", "TBW102", 4, 4, 6, "SINGLE_TAG")
         await caller.done(RequestCode.UPDATE_AND_CREATE_TOPIC, create)
         await until(lambda: "copied" in slave.services.topics.table)
-        # Users are each broker's own: one that is created at the master is not at the slave.
+        # Each broker has its own users: a user created at the master does not exist at the slave.
         await caller.user("alice")
         async with Caller(slave) as at_slave:
             assert [one["username"] for one in await at_slave.done(RequestCode.AUTH_LIST_USER)] == ["inner", "root"]
             await at_slave.user("bob")
 
 
-def test_every_code_that_needs_something_of_4_9_needs_something_of_5_x():
+def test_codes_restricted_by_4_9_rules_are_restricted_by_5_x_rules():
     assert set(ROUTES) - set(NEEDED) == {
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG,
         RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
@@ -433,13 +433,13 @@ def test_every_code_that_needs_something_of_4_9_needs_something_of_5_x():
         ({"inner_client_authentication_credentials": '["hidden"]'}, "innerClientAuthenticationCredentials: expected"),
     ],
 )
-async def test_settings_that_contradict_are_refused_at_start(settings, told):
+async def test_invalid_or_contradictory_auth_settings_are_refused_at_start(settings, told):
     with pytest.raises(StartError, match=told) as refused:
         async with running_broker(**{**SETTINGS, **settings}):
             pass
     assert "hidden" not in str(refused.value)
 
 
-def test_nothing_is_enabled_by_default():
+def test_authentication_authorization_and_acl_are_off_by_default():
     config = BrokerConfig()
     assert (config.authentication_enabled, config.authorization_enabled, config.acl_enable) == (False, False, False)

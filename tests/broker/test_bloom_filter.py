@@ -2,7 +2,7 @@ import pytest
 
 from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
 
-# What RocketMQ 4.9.4 answers: error percent, subscriptions, text -> bits, positions.
+# Results of RocketMQ 4.9.4: error percent, subscriptions, text -> bits, positions.
 APACHE = [
     (20, 32, "g#T", 112, [90, 68, 28]),
     (1, 1, "g#T", 16, [10, 4, 12, 13, 1, 15, 15]),

@@ -38,7 +38,7 @@ async def test_registers_its_topics_and_unregisters_when_stopped() -> None:
         assert await route(client, ns, "TBW102") is None
 
 
-async def test_a_created_topic_is_routed_by_every_reachable_name_server_once_the_create_is_answered() -> None:
+async def test_created_topic_is_in_all_routes_once_the_create_is_answered() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         dead = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -55,7 +55,7 @@ async def test_a_created_topic_is_routed_by_every_reachable_name_server_once_the
                     assert found is not None and found.queue_datas[0].write_queue_nums == 3
 
 
-async def test_a_topic_created_by_a_send_is_routed_once_the_send_is_answered() -> None:
+async def test_topic_created_by_a_send_is_in_the_route_once_it_is_answered() -> None:
     async with running_namesrv() as ns, connected() as client, running_broker(ns) as broker:
         for number in range(5):
             answer = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_header(f"Fresh{number}"), b"x")
@@ -121,7 +121,7 @@ async def test_occupied_vip_port_only_disables_the_vip_channel(caplog: pytest.Lo
     assert "the VIP channel is off" in caplog.text
 
 
-async def test_vip_port_that_is_taken_while_the_broker_starts_only_disables_the_vip_channel(
+async def test_vip_port_taken_during_the_start_only_disables_the_vip_channel(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as intruder:
@@ -192,7 +192,7 @@ async def test_occupied_port_is_refused_naming_the_config_key() -> None:
                 pass
 
 
-async def test_sync_master_without_slave_answers_slave_not_available_with_the_message_stored() -> None:
+async def test_sync_master_without_slave_stores_and_answers_not_available() -> None:
     async with connected() as client, running_broker(store={"broker_role": "SYNC_MASTER"}) as broker:
         answer = await ask(client, broker, RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x")
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE

@@ -37,7 +37,7 @@ PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 CODES_WITH_MESSAGES = (*PULLS, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
 CHECKER_CODES = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 PULL_EXT = {"nextBeginOffset", "minOffset", "maxOffset", "suggestWhichBrokerId"}
-# Of these answers the values are compared too; the others' depend on the store's past.
+# The values of these fields are compared too; those of other fields depend on the history of the recorded store.
 VALUES = {"queueId", "offset", *PULL_EXT}
 
 
@@ -61,7 +61,7 @@ class Replay:
         """Advance message time and monotonic time to `now_ms`."""
         clock = self.path.clock
         if now_ms - clock.message_time_ms() > 300_000:
-            clock.set_ms(now_ms)  # between two recordings nothing was going on
+            clock.set_ms(now_ms)  # skip the idle time between two recordings
         while clock.message_time_ms() < now_ms:
             step = min(5, now_ms - clock.message_time_ms())
             clock.seconds += step / 1000
@@ -135,13 +135,13 @@ def compare(
         return [] if ours.remark.startswith(recorded.remark) else [f"{where}: {ours.remark}"]
     problems = []
     theirs, mine = recorded.ext or {}, ours.ext or {}
-    # A 5.x broker says more than ours, which counts as 4.9.4.
+    # A 5.x broker returns more fields than ours, which answers as 4.9.4 does.
     if set(theirs) != set(mine) if is_4_9 else not set(mine) <= set(theirs):
         problems.append(f"{where}: ext {mine}, recorded {theirs}")
     problems += [
         f"{where}: {name}={mine[name]}, recorded {theirs[name]}"
         for name in VALUES & set(theirs) & set(mine)
-        if theirs[name] != mine[name] and key[0] != "producer_errors"  # other traffic came before that one
+        if theirs[name] != mine[name] and key[0] != "producer_errors"  # recorded after other traffic
     ]
     if asked.code in PULLS and set(theirs) >= PULL_EXT and ours.remark != recorded.remark:
         problems.append(f"{where}: remark {ours.remark}, recorded {recorded.remark}")

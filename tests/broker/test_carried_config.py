@@ -24,7 +24,7 @@ def config_of(name: str) -> dict[str, bytes]:
 
 
 def lacks(found: Any, wanted: Any, path: str = "") -> list[str]:
-    """Return where `found` lacks or changes something of `wanted`; versions may have advanced."""
+    """Return the places where `found` lacks or changes a value of `wanted`; data versions may have advanced."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         missing = [f"{path}/{key}" for key in wanted if key not in found]
         return missing + [
@@ -61,13 +61,13 @@ async def test_every_table_is_rewritten_without_loss(name: str) -> None:
 
 
 THEIRS = {"of": ["a", {"later": 7}], "version": None}
-"""What no version has written yet."""
+"""Value of fields that no version has written yet."""
 NOT_OURS = ("broker.properties", "lmqConsumerOffset.json", "topicQueueMapping.json", "popInfo/0", "empty")
 
 
 @pytest.mark.parametrize("name", ["v4_clean", "v5_clean"])
 async def test_unknown_fields_are_kept_at_every_level(name: str) -> None:
-    """Over two processes, in changed and unchanged rows."""
+    """They are kept over two broker runs, in changed and unchanged rows."""
     disk, files = MemoryDisk(), config_of(name)
     tables = {"topics.json": "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
     for file, table in tables.items():

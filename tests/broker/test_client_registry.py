@@ -106,7 +106,7 @@ async def test_only_a_change_of_topics_is_notified(path, channels):
     beat(path, first, heartbeat("c1", ["T"], version=5))
     assert notified(first) == []
     assert path.services.clients.find_subscription("cg", "T").sub_version == 5
-    beat(path, first, heartbeat("c1", ["T"], version=4))  # overtaken on its way
+    beat(path, first, heartbeat("c1", ["T"], version=4))  # an older heartbeat that arrives late
     assert path.services.clients.find_subscription("cg", "T").sub_version == 5
     beat(path, first, heartbeat("c1", ["T", "U"], version=6))
     assert notified(first) == ["cg"]
@@ -169,7 +169,7 @@ async def test_malformed_heartbeat_is_refused_naming_the_field(path):
     assert answer.remark.startswith("body of code 34: ")
 
 
-async def test_producer_with_a_shared_client_id_is_the_one_with_the_latest_heartbeat(path, channels):
+async def test_shared_producer_client_id_means_the_latest_heartbeat_s_channel(path, channels):
     first, second = channels
     producer = encode_body(HeartbeatData("p1", [ProducerData("g1"), ProducerData("g2")], []))
     beat(path, first, producer)

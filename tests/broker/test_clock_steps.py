@@ -72,7 +72,7 @@ def test_delays_are_never_early_and_hardly_late_after_any_clock_steps(seed: int)
             log.clock.step(rng.choice((-1, 1)) * rng.choice((3, 500, MINUTE)))
         log.note()
         log.clock.advance(rng.choice((0, 1, 10, 1000)))
-        # The service looks some times a second.
+        # The service notes the clock several times a second.
         log.note()
     late = log.late_ms()
     assert min(late) >= -1
@@ -151,7 +151,7 @@ def test_steps_of_deleted_records_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("step", [-MINUTE, MINUTE])
-async def test_times_follow_the_calendar_and_delays_do_not(step: int) -> None:
+async def test_deliver_times_follow_the_calendar_and_delays_do_not(step: int) -> None:
     t = Timed()
     now = t.clock.message_time_ms()
     t.put("delay", TIMER_DELAY_SEC=90)
@@ -167,11 +167,11 @@ async def test_times_follow_the_calendar_and_delays_do_not(step: int) -> None:
     assert sorted(t.bodies()) == ["delay", "time"]
 
 
-async def test_a_delay_after_a_step_back_is_no_longer() -> None:
+async def test_delay_sent_after_a_step_back_is_not_prolonged() -> None:
     t = Timed()
     t.put("before", TIMER_DELAY_MS=5000)
     t.clock.step(-MINUTE)
-    # The log's store times stand still for a minute.
+    # The log's store times do not advance for a minute.
     t.put("after", TIMER_DELAY_MS=5000)
     await t.advance(4999)
     assert t.bodies() == []
@@ -181,7 +181,7 @@ async def test_a_delay_after_a_step_back_is_no_longer() -> None:
 
 @pytest.mark.parametrize("ahead", [5 * SECOND, 60 * MINUTE, DAY])
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stop", "kill"])
-async def test_after_a_start_with_the_calendar_ahead_later_timers_are_on_time(ahead: int, is_clean: bool) -> None:
+async def test_timers_are_on_time_after_a_run_with_the_calendar_ahead(ahead: int, is_clean: bool) -> None:
     clock = VirtualClock()
     now = clock.message_time_ms()
     t = Timed(clock=VirtualClock(now + ahead))
@@ -195,7 +195,7 @@ async def test_after_a_start_with_the_calendar_ahead_later_timers_are_on_time(ah
     else:
         t.service.stop()
         t.store.commit_log.write()
-    # The calendar is right again; the log's store times stand still until it has come up to them.
+    # The calendar is right again; the log's store times do not advance until it has reached them.
     t = Timed(t.disk if is_clean else copied(t.disk), VirtualClock(now + 4000))
     t.put("delay", TIMER_DELAY_MS=5000)
     t.put("time", TIMER_DELIVER_MS=now + 9000)
@@ -203,12 +203,12 @@ async def test_after_a_start_with_the_calendar_ahead_later_timers_are_on_time(ah
     assert t.bodies() == ["done"]
     await t.advance(1)
     assert sorted(t.bodies()) == ["delay", "done", "time"]
-    # Of what was stored before, it is only known how far ahead the calendar was at least.
+    # For messages stored before, only a lower bound of the calendar's lead is known.
     await t.advance(15 * SECOND)
     assert sorted(t.bodies()) == ["delay", "done", "open", "time"]
     for _ in range(3):
         t.put("more", TIMER_DELAY_MS=1000)
-        await t.advance(1030 + ahead // 4096)  # a large step back is noted coarsely
+        await t.advance(1030 + ahead // 4096)  # a large step back is recorded less precisely
     assert t.bodies().count("more") == 3
 
 

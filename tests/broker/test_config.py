@@ -34,7 +34,7 @@ EXAMPLES = {
     "tls.client.trustCertPath", "metricsPort", "haAllowedHosts", "haMasterAddress", "haUseTLS", "inSyncReplicas",
     "initAuthenticationUser", "innerClientAuthenticationCredentials",
 }  # fmt: skip
-"""Keys without a default that one could write down."""
+"""Keys whose default cannot be written in the file, which has an example value instead."""
 TUTORIAL = """
 brokerClusterName=DefaultCluster
 brokerName=broker-a
@@ -118,7 +118,7 @@ def test_invalid_value_ends_the_process_naming_the_key(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(("option", "count_min"), [("-p", 60), ("-m", 20)])
-def test_items_are_printed(option: str, count_min: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_p_and_m_print_the_config_items(option: str, count_min: int, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([option])
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""updateBrokerConfig and updateNamesrvConfig: kept over a kill and a restart, all or none, and refused if hostile."""
+"""updateBrokerConfig and updateNamesrvConfig: changes survive kill and restart, are atomic, and refused if invalid."""
 
 import asyncio
 import os
@@ -55,7 +55,7 @@ async def test_a_change_survives_kill_9_in_the_config_file(tmp_path: Path) -> No
     assert (found["deleteWhen"], found["brokerPermission"], found["slaveReadEnable"]) == ("05", "4", "true")
 
 
-async def test_without_a_config_file_changes_are_kept_beside_the_files_of_the_server(
+async def test_changes_without_a_config_file_are_kept_in_a_properties_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -79,7 +79,7 @@ async def test_without_a_config_file_changes_are_kept_beside_the_files_of_the_se
         assert found[key] == value and str(tmp_path / kept) in server.out.read_text()
 
 
-async def test_each_key_of_the_server_is_shown_and_no_secret(tmp_path: Path) -> None:
+async def test_every_config_key_is_shown_and_secrets_are_masked(tmp_path: Path) -> None:
     tls = TlsConfig(server_key_password="hush")
     async with running_broker(tls=tls) as broker, connected() as client:
         found = await config_at(client, f"127.0.0.1:{broker.port}")
@@ -92,7 +92,7 @@ async def test_each_key_of_the_server_is_shown_and_no_secret(tmp_path: Path) -> 
         assert {*items_of(NamesrvConfig), *items_of(TlsConfig)} <= found.keys()
 
 
-async def test_up_keeps_changes_beside_the_store_or_in_its_config_file(tmp_path: Path) -> None:
+async def test_pocketmq_up_keeps_changes_in_the_store_or_its_config_file(tmp_path: Path) -> None:
     kept, given = tmp_path / "store" / "config" / "broker.properties", tmp_path / "up.conf"
     given.write_text("# ours\nbrokerPermission=6\n")
     for file, hours, arguments in (kept, "3", ()), (given, "4", ("-c", str(given))):
@@ -142,7 +142,7 @@ def broker_of(server: processes.Server) -> str:
         (b"deleteWhen=05\nbrokerIP1=10.1.2.3", "brokerIP1=10.1.2.3 is advertised to clients, but only 127.0.0.1 is bound"),
     ],
 )
-async def test_a_hostile_or_wrong_change_is_refused_whole(tmp_path: Path, body: bytes, words: str) -> None:
+async def test_invalid_or_hostile_change_is_refused_as_a_whole(tmp_path: Path, body: bytes, words: str) -> None:
     store = {"store_path_root_dir": str(tmp_path / "store")}
     async with running_broker(disk=FileDisk(), store=store) as broker, connected() as client:
         answer = await update(client, broker, body)
@@ -152,7 +152,7 @@ async def test_a_hostile_or_wrong_change_is_refused_whole(tmp_path: Path, body: 
         assert not (tmp_path / "store" / "config" / "broker.properties").exists()
 
 
-async def test_a_file_that_cannot_be_written_refuses_the_whole_change(tmp_path: Path) -> None:
+async def test_change_is_refused_as_a_whole_if_the_file_cannot_be_written(tmp_path: Path) -> None:
     store = {"store_path_root_dir": str(tmp_path / "store")}
     kept = tmp_path / "store" / "config" / "broker.properties"
     async with running_broker(disk=FileDisk(), store=store) as broker, connected() as client:
@@ -167,7 +167,7 @@ async def test_a_file_that_cannot_be_written_refuses_the_whole_change(tmp_path: 
             kept.chmod(0o644)
 
 
-async def test_changes_are_made_one_after_the_other_and_their_number_is_limited(tmp_path: Path) -> None:
+async def test_changes_are_made_in_sequence_and_waiting_ones_are_limited(tmp_path: Path) -> None:
     store = {"store_path_root_dir": str(tmp_path / "store")}
     count = 2 * WAITING_MAX
     async with running_broker(disk=FileDisk(), store=store) as broker, connected() as client:

@@ -136,7 +136,7 @@ async def test_pages_continue_where_the_last_one_ended(path, monkeypatch):
     )
 
 
-async def test_counts_by_the_hour(path):
+async def test_delayed_messages_are_counted_by_the_hour(path):
     path.clock.set_ms(1_700_000_000_000 // HOUR_MS * HOUR_MS)
     now_ms = path.clock.message_time_ms()
     for minutes in (1, 59, 61, 200):
@@ -186,7 +186,7 @@ async def test_message_without_unique_key_is_cancelled_by_its_offset(path):
     assert bodies(path) == ["b"]
 
 
-async def test_records_of_other_kinds_are_not_pending(path):
+async def test_cancelling_anything_but_a_pending_message_is_refused(path):
     put(path, "plain")
     (record,) = path.stored()
     for physical_offset in (record.physical_offset, record.physical_offset + 1, 1 << 60, -1):

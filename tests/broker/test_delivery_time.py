@@ -60,7 +60,7 @@ def test_a_message_is_due_to_the_millisecond(properties, expected):
     assert due(**properties) == expected
 
 
-def test_first_of_several_delay_properties_counts():
+def test_first_of_several_delay_properties_is_used():
     asked = {"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "2", "TIMER_DELIVER_MS": f"{NOW_MS + 3}"}
     asked["__STARTDELIVERTIME"] = f"{NOW_MS + 4}"
     found = []
@@ -92,8 +92,8 @@ def test_due_time_on_an_exact_second_is_in_the_slot_before(due_ms, expected):
         {"TIMER_DELIVER_MS": "-9223372036854775808"},
         {"TIMER_DELAY_SEC": "0"},
         {"TIMER_DELAY_MS": "-1"},
-        {"__STARTDELIVERTIME": "1700000100"},  # seconds: long past, in ms
-        {"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "1"},  # a copy of one that was delivered
+        {"__STARTDELIVERTIME": "1700000100"},  # in seconds, which read as ms is long past
+        {"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "1"},  # a copy of a delivered message
         {"KEYS": "k"},
     ],
 )
@@ -164,10 +164,10 @@ def test_internal_copy_properties_from_a_client_are_ignored():
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
-        # A copy carried forward: exact, and a delay stays one.
+        # Our copy of a rolled message: the due time is exact, and a delay stays a delay.
         ({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "7000", "TIMER_ROLL_TIMES": "1", PMQ_DUE_MS: "7123"}, (7123, True)),
         ({"TIMER_DELIVER_MS": "7123", "TIMER_OUT_MS": "7000", "TIMER_ROLL_TIMES": "1"}, (7123, False)),
-        # Apache's copy of a delay: its first store time is gone, so the end of the slot.
+        # Apache's copy of a rolled delay lacks the first store time: it is due at the end of the slot.
         ({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "7000", "TIMER_ROLL_TIMES": "2"}, (8000, True)),
         ({"TIMER_DELAY_SEC": "soon", "TIMER_OUT_MS": "7000"}, (8000, True)),
         ({"TIMER_OUT_MS": "7000"}, (8000, False)),
@@ -177,7 +177,7 @@ def test_records_of_other_brokers_are_never_delivered_early(properties, expected
     assert due_of(properties, NOW_MS) == expected
 
 
-def test_record_without_due_time_is_logged():
+def test_record_without_due_time_raises_value_error():
     with pytest.raises(ValueError, match="TIMER_OUT_MS is missing or not a number: 'x'"):
         due_of({"TIMER_OUT_MS": "x"}, NOW_MS)
 

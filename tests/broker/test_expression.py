@@ -47,7 +47,7 @@ def test_results_equal_apache_s():
         ("'text'", "'text' is not a condition"),
         ("a = 9223372036854775808", "9223372036854775808 is above"),
         ("a = 1e999", "1e999 is not within"),
-        ("a = 0.0", "0.0 is not within"),  # below Double.MIN_VALUE, as Apache sees it
+        ("a = 0.0", "0.0 is not within"),  # Apache treats it as below Double.MIN_VALUE
         ("a = '" + "x" * SIZE_MAX + "'", f"has {SIZE_MAX + 6} characters, the limit is {SIZE_MAX}"),
     ],
 )
@@ -109,7 +109,7 @@ def test_odd_property_strings_are_evaluated_as_they_are_decoded(texts):
 @pytest.mark.parametrize(
     ("text", "value", "is_true"),
     [
-        ("a = '\ufffd'", b"\xff", True),  # bad bytes are what Java makes of them
+        ("a = '\ufffd'", b"\xff", True),  # invalid bytes are decoded as Java does
         ("a IN ('x', '\ufffd')", b"\xff", True),
         ("a = 'é'", "é".encode(), True),
         ("a = 'é'", b"\xe9", False),

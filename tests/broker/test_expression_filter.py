@@ -84,7 +84,7 @@ async def test_expression_of_the_heartbeat_is_used(path):
     assert bodies(path.pull(sys_flag=0, sub_version=7)) == [b"3", b"4", b"5"]
     heartbeat(path, "price < 2", version=8)
     assert bodies(path.pull(sys_flag=0, sub_version=8)) == [b"0", b"1"]
-    heartbeat(path, "price > 2", version=7)  # overtaken by the other
+    heartbeat(path, "price > 2", version=7)  # an older heartbeat that arrives late
     assert bodies(path.pull(sys_flag=0, sub_version=8)) == [b"0", b"1"]
     assert path.pull(sys_flag=0, sub_version=9).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
 
@@ -205,12 +205,12 @@ async def test_bitmaps_avoid_reading_unwanted_records():
     send(path, [1, 3])
     record_filter = path.services.filters.record_filter(TOPIC, "cg")
     assert [record_filter.may_match(unit) for unit in ext_units(path)] == [False, True]
-    # A changed expression knows nothing of messages before it.
+    # The bitmaps of earlier messages say nothing about a changed expression.
     heartbeat(path, "price < 2", version=8)
     assert bodies(path.pull(sys_flag=0, sub_version=8)) == [b"1"]
 
 
-# --- who stays ---------------------------------------------------------------------------------------------------------
+# --- lifetime and persistence ------------------------------------------------------------------------------------------
 
 
 async def test_filter_of_a_departed_group_is_kept_for_a_day(path):
@@ -222,7 +222,7 @@ async def test_filter_of_a_departed_group_is_kept_for_a_day(path):
     assert filters.get(TOPIC, "cg").dead_time == born_ms + 1000
     path.clock.advance(24 * 3600 * 1000 - 1)
     filters.clean()
-    heartbeat(path)  # the same: alive again, and no younger
+    heartbeat(path)  # the same subscription: alive again, with its old birth time
     assert (filters.get(TOPIC, "cg").dead_time, filters.get(TOPIC, "cg").born_time) == (0, born_ms)
     leave(path)
     path.clock.advance(24 * 3600 * 1000)

@@ -25,7 +25,7 @@ async def runtime_info(client: RemotingClient, broker: Broker) -> dict[str, str]
     return {key: value for key, value in table.items() if key.startswith(("ha", "brokerActive"))}
 
 
-async def test_master_and_slave_tell_how_far_the_copy_is() -> None:
+async def test_master_and_slave_report_the_progress_of_replication() -> None:
     async with (
         running_namesrv() as ns,
         connected() as client,
@@ -64,7 +64,7 @@ async def test_master_and_slave_tell_how_far_the_copy_is() -> None:
         assert lines == {"brokerActive": "false", "haMasterAddress": told["masterAddr"], "haMasterConnected": "true"}
 
 
-async def test_slave_that_stands_still_lags_and_is_logged_as_behind(
+async def test_slave_that_stops_reading_lags_and_is_logged_as_behind(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "broker")
@@ -95,7 +95,7 @@ async def test_slave_that_stands_still_lags_and_is_logged_as_behind(
     assert "is gone; it had the log up to" in caplog.text
 
 
-def test_lag_is_the_age_of_the_first_end_that_the_slave_lacks() -> None:
+def test_lag_is_the_age_of_the_first_write_that_the_slave_lacks() -> None:
     lag = ReplicaLag()
     lag.written(100, 100, 1.0)
     assert lag.lag_ms(100, 100, 5.0) == 0

@@ -197,7 +197,7 @@ def test_deadline_wheel_returns_exactly_the_due_items():
 # --- limits ---------------------------------------------------------------------------------------------------------
 
 
-async def test_at_the_total_limit_the_connection_with_most_requests_is_cut():
+async def test_at_the_total_limit_the_connection_holding_most_is_suspended():
     path = DataPath({"max_held_requests": 100})
     attacker, healthy = StubChannel(5), StubChannel(6)
     for _ in range(100):

@@ -141,7 +141,7 @@ COSTLY = {
 @pytest.mark.parametrize("kind", COSTLY)
 def test_expression_parsing_time_is_linear(kind: str) -> None:
     compile_expression("a = 1")
-    texts = iter(range(10**6))  # each is another: nothing is remembered
+    texts = iter(range(10**6))  # makes each expression new, so that none is cached
     assert_linear(lambda text: compile_expression(f"{text} {next(texts)}", 10**6), COSTLY[kind], 4000)
 
 
@@ -280,7 +280,7 @@ async def test_a_body_above_the_limit_is_refused(path: DataPath) -> None:
 
 
 def kept_by(work: Any) -> int:
-    """Return the bytes of memory that stay after 60 calls with a number."""
+    """Return the bytes still allocated after 60 calls of `work`, each with another number."""
     work(0)
     tracemalloc.start()
     for number in range(1, 61):

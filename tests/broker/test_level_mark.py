@@ -49,7 +49,7 @@ def bodies(store: MessageStore) -> list[str]:
 
 
 class Life:
-    """One process; the next one uses the disk that it leaves."""
+    """One broker process; the next one starts on the disk that it leaves."""
 
     def __init__(self, disk: Disk, clock: VirtualClock) -> None:
         self.disk, self.loop = disk, HandLoop()
@@ -101,8 +101,8 @@ def test_crash_loses_nothing_and_repeats_only_unmarked_deliveries(seed: int) -> 
     disk, clock = PowerCutDisk(rng=rng), VirtualClock()
     expected: list[str] = []
     numbers = itertools.count()
-    durable: set[str] = set()  # their records are on the disk
-    unsynced: list[str] = []  # copies of which no mark on the disk knows
+    durable: set[str] = set()  # bodies whose records are durable
+    unsynced: list[str] = []  # delivered copies that no durable mark covers
     unknown: Counter[str] = Counter()
     for _ in range(6):
         life = Life(disk, clock)
@@ -127,7 +127,7 @@ def test_crash_loses_nothing_and_repeats_only_unmarked_deliveries(seed: int) -> 
         unsynced = unsynced + life.delivered[synced:]
         killed = rng.random() < 0.5
         if killed:
-            life.store.commit_log.write()  # the copies under way may be there, and no mark knows of them
+            life.store.commit_log.write()  # copies in progress may be in the log, and no mark covers them
             disk = disk.killed()
             unknown.update(life.delivered[marked:])
         else:

@@ -1,4 +1,4 @@
-"""A name server's handlers without a socket."""
+"""Fixture: the name server's request handlers without a socket."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 
 @pytest.fixture
 def namesrv():
-    """`ask(code, header, body, version=, connection=)` -> the answer, with its body as `.body`; and the parts."""
+    """Return `ask(code, header, body, version=, connection=)`, which returns the answer with its body, and the parts."""
     clock, changed = LivenessClock(), []
     config = NamesrvConfig()
     updates = ConfigUpdates([config], UPDATE_RULES, None, None)

@@ -1,10 +1,10 @@
-"""Stand-ins for what is around the name server's tables."""
+"""Test doubles of the dependencies of the name server's tables."""
 
 from pocketmq.runtime.clock import SystemClock
 
 
 class Connection:
-    """Stands for a broker's or a client's connection."""
+    """Test double of a broker's or a client's connection."""
 
     def __init__(self, remote_host="10.0.0.1"):
         self.attachments, self.callbacks, self.is_closed, self.remote_host = {}, [], False, remote_host
@@ -19,7 +19,7 @@ class Connection:
 
 
 class LivenessClock(SystemClock):
-    """Monotonic time that the test moves."""
+    """A clock whose monotonic time is set by the test."""
 
     now = 1000.0
 

@@ -43,7 +43,7 @@ def test_unwritable_change_has_no_effect(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"configTable":{"ns":{"k":1}}}'])
-def test_error_of_an_unreadable_file_has_its_name(tmp_path, text):
+def test_error_for_an_unreadable_file_names_the_file(tmp_path, text):
     path = tmp_path / "kvConfig.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="kvConfig.json"):
@@ -61,11 +61,11 @@ def test_backup_is_used_when_the_file_is_truncated(tmp_path):
     assert again.get("ns", "k") == "old"
 
 
-# --- with a writer: off the loop, many changes in one write, limits -----------------------------------------------
+# --- with a running name server: writes outside the event loop, grouped writes, limits ----------------------------
 
 
 class Disk:
-    """Counts what `atomic_file` replaces; waits while it is stuck, refuses when told to."""
+    """Wraps `atomic_file.replace`: counts its calls, blocks until `is_free` is set, and raises ENOSPC if `is_refusing`."""
 
     def __init__(self, monkeypatch):
         self.count, self.threads, self.is_refusing = 0, set(), False
@@ -86,7 +86,7 @@ class Disk:
 
 @contextlib.asynccontextmanager
 async def running(path, **config):
-    """`call(code, header)` to a name server with that file."""
+    """Run a name server with that file; yield `call(code, header)`, which sends it a request."""
     loop = asyncio.get_running_loop()
     server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(path), **config))
     await server.start()
@@ -102,7 +102,7 @@ def put(call, key, value="v"):
     return asyncio.ensure_future(call(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader("ns", key, value)))
 
 
-async def test_many_puts_need_few_writes_outside_the_loop_and_are_answered_once_written(tmp_path, monkeypatch):
+async def test_concurrent_puts_share_writes_off_the_loop_and_wait_for_them(tmp_path, monkeypatch):
     disk, path = Disk(monkeypatch), tmp_path / "kvConfig.json"
     async with running(path) as call:
         disk.is_free.clear()

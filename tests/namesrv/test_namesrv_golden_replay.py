@@ -1,7 +1,7 @@
 """Replay of requests that Apache's brokers and mqadmin sent to Apache's name server; the answers must be the same.
 
-The recordings hold whole exchanges in order. Where the state behind an answer came about before the recording, it is made
-from the answer itself: then the test says that our shape is the same, not that the content is.
+Each recording contains complete exchanges in order. State that was created before the recording began is derived from the
+recorded answer; the comparison then verifies only the format of our answer, not its content.
 """
 
 import base64
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[1] / "golden" / "wire"
 
 
 def exchanges(name):
-    """(recording, request frame, (answer, its body) or None)"""
+    """Yield (recording, request frame, (answer, its body) or None) of each exchange."""
     with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt") as file:
         for row in map(json.loads, file):
             answer = row["response"] and decoded(base64.b64decode(row["response"]))
@@ -36,7 +36,7 @@ def decoded(frame):
 
 
 def content(code, body):
-    """A body in a form that can be compared: the order of topic names means nothing."""
+    """Return a body in a comparable form: topic names, whose order is arbitrary, are sorted."""
     if not body or code == Code.GET_NAMESRV_CONFIG:
         return None
     value = fastjson.loads(body)
@@ -67,7 +67,7 @@ def test_replay_of_a_brokers_registrations_in_both_serialisations(namesrv):
 
 
 def state_behind(namesrv, code, request, answer, body):
-    """Make the state that led to this answer."""
+    """Create the state from which the name server gives this answer."""
     counter = state_behind.counter = getattr(state_behind, "counter", 0) + 1
 
     def enter(broker, topics, broker_id, address):
@@ -104,14 +104,14 @@ RECORDED = list(exchanges("namesrv_mqadmin"))
 
 
 @pytest.mark.parametrize("recording", sorted({name for name, *_ in RECORDED}))
-def test_replay_of_the_requests_of_a_tool(namesrv, recording):
+def test_replay_of_mqadmin_requests(namesrv, recording):
     if recording.endswith("updateOrderConf_get"):
         namesrv.services.kv_config.put("ORDER_TOPIC_CONFIG", "AdmOrdered", "golden-a:4")
     for name, frame, recorded in RECORDED:
         if name != recording:
             continue
         request, _ = decoded(frame)
-        # Every exchange has a name server of its own history: nothing of the one before may be in its way.
+        # Each exchange was recorded in a state of its own: remove the brokers of the previous exchange.
         for broker_name, broker in namesrv.routes.brokers().items():
             for broker_id, address in broker.broker_addrs.items():
                 namesrv.routes.unregister(BrokerIdentity(broker.cluster, broker_name, address, int(broker_id)))
@@ -119,7 +119,7 @@ def test_replay_of_the_requests_of_a_tool(namesrv, recording):
         assert_same(request.code, namesrv.serve(frame), recorded)
 
 
-def test_recordings_contain_the_codes_of_tools():
+def test_recordings_contain_the_request_codes_of_mqadmin():
     asked = {decoded(frame)[0].code for _, frame, _ in RECORDED}
     assert asked >= {100, 101, 102, 105, 106, 205, 206, 216, 318, 319, 327}
     assert asked <= set(ROUTES)

@@ -104,7 +104,7 @@ def test_invalid_registration_changes_nothing(namesrv, body, fields, said):
 
 
 def many_topics(names, padding=""):
-    """A compressed body; `padding` is what each topic has as attributes."""
+    """Return a compressed registration body; `padding` contains the attributes of each topic."""
     texts = [f"{name} 8 8 6 SINGLE_TAG {padding}".encode() for name in names]
     pieces = [struct.pack(">i", len(text)) + text for text in (encode_body(VERSION), *texts, b"[]")]
     return zlib.compress(b"".join([pieces[0], struct.pack(">i", len(texts)), *pieces[1:]]))
@@ -178,7 +178,7 @@ def test_slave_gets_its_master_and_the_order_config(namesrv):
     assert json.loads(answer.body) == {"table": {"T": "a:4"}}
 
 
-def test_a_data_version_query(namesrv):
+def test_data_version_query_tells_whether_topics_changed(namesrv):
     def query(version):
         identity = BrokerIdentityRequestHeader("a", "10.0.0.1:1", "c", 0)
         answer = namesrv.ask(Code.QUERY_DATA_VERSION, identity, encode_body(version))
@@ -223,7 +223,7 @@ def test_a_strict_route_is_ascii(namesrv):
 
 @pytest.mark.parametrize("code", [Code.GET_ROUTEINFO_BY_TOPIC, Code.GET_BROKER_CLUSTER_INFO])
 def test_clients_after_4_9_4_get_enable_acting_master(namesrv, code):
-    """Those in Rust read no route that does not say so."""
+    """Rust clients cannot decode a route without this field."""
     register(namesrv)
     header = GetRouteInfoRequestHeader("T") if code == Code.GET_ROUTEINFO_BY_TOPIC else None
     for version, is_told in (399, False), (401, False), (403, True), (474, True):
@@ -313,7 +313,7 @@ def test_key_value_config(namesrv):
         (b"a=\\u12", 1, "line 1"),
     ],
 )
-def test_forbidden_update_is_refused_as_a_whole_with_the_key(namesrv, body, code, said):
+def test_invalid_config_update_is_refused_as_a_whole_naming_the_key(namesrv, body, code, said):
     answer = namesrv.ask(Code.UPDATE_NAMESRV_CONFIG, body=body)
     assert answer.code == code and said in answer.remark
     assert not namesrv.services.config.order_message_enable and namesrv.changed == []
@@ -324,7 +324,7 @@ def test_the_config_is_shown(namesrv):
     assert {"listenPort=9876", "orderMessageEnable=false"} <= set(lines)
 
 
-# --- who may ask what -----------------------------------------------------------------------------------------------
+# --- permissions and limits -----------------------------------------------------------------------------------------
 
 
 def test_each_code_belongs_to_clients_brokers_or_tools():
@@ -351,7 +351,7 @@ def test_a_broker_is_unregistered_from_its_own_host_only(namesrv):
     assert namesrv.routes.topics() == ["T", "主题"]
 
 
-def test_refusal_beyond_a_limit_has_the_config_key(namesrv):
+def test_registration_beyond_a_limit_is_refused_naming_the_config_key(namesrv):
     namesrv.services.config.register_topics_max = namesrv.routes._config.register_topics_max = 1
     answer = register(namesrv)
     assert (answer.code, answer.remark) == (1, "2 topics: registerTopicsMax=1 is the limit")
@@ -364,7 +364,7 @@ def test_requested_heartbeat_timeout_is_limited(namesrv):
     assert len(namesrv.routes.expire()) == 1
 
 
-def test_heartbeats_keep_a_broker_and_the_members_of_its_group_can_be_asked_for(namesrv):
+def test_heartbeats_keep_a_broker_in_its_member_group(namesrv):
     register(namesrv, heartbeat_timeout_millis=10_000, enable_acting_master=True)
     register(namesrv, broker_addr="10.0.0.2:1", broker_id=1, heartbeat_timeout_millis=10_000, enable_acting_master=True)
     for _ in range(3):
@@ -378,7 +378,7 @@ def test_heartbeats_keep_a_broker_and_the_members_of_its_group_can_be_asked_for(
     assert fastjson.loads(unknown.body)["brokerMemberGroup"] == {"brokerAddrs": {}, "brokerName": "b", "cluster": "c"}
 
 
-def test_clients_are_told_whether_a_slave_acts_as_master(namesrv):
+def test_route_contains_enable_acting_master_of_the_broker(namesrv):
     register(namesrv, enable_acting_master=True)
     answer = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("T"), version=500)
     assert json.loads(answer.body)["brokerDatas"][0]["enableActingMaster"] is True

@@ -36,7 +36,7 @@ STOP_MAX_S = 5.0
 
 @pytest.fixture
 async def served(tmp_path):
-    """(name server, a maker of clients, its address)"""
+    """Run a name server; yield (name server, client factory, its address)."""
     paths = {"kv_config_path": str(tmp_path / "kv.json"), "config_store_path": str(tmp_path / "namesrv.conf")}
     server = NameServer(NamesrvConfig(listen_port=0, **paths))
     await server.start()
@@ -87,7 +87,7 @@ async def test_unknown_code_is_answered(served):
     assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
 
 
-async def test_a_changed_config_is_written_to_the_config_file_with_its_comments(served, tmp_path):
+async def test_config_update_is_written_to_the_file_and_keeps_its_comments(served, tmp_path):
     server, client, address = served
     path = tmp_path / "namesrv.conf"
     path.write_text("# ours\nlistenPort=0\norderMessageEnable = false\n")
@@ -98,7 +98,7 @@ async def test_a_changed_config_is_written_to_the_config_file_with_its_comments(
     assert server.config.order_message_enable
 
 
-async def test_error_of_a_port_in_use_has_address_and_config_key(served):
+async def test_error_for_a_port_in_use_names_address_and_config_key(served):
     server, *_ = served
     second = NameServer(NamesrvConfig(listen_port=server.port, kv_config_path=""))
     with pytest.raises(StartError, match=rf"127\.0\.0\.1:{server.port} \(listenPort={server.port}\): the port is taken"):
@@ -117,7 +117,7 @@ async def test_name_servers_are_independent(served):
 
 
 class Process:
-    """`python -m namesrv`, in a folder of its own."""
+    """A `python -m namesrv` process with its files in `folder`."""
 
     def __init__(self, folder, *options):
         config = folder / "ns.conf"
@@ -133,7 +133,7 @@ class Process:
         return self.popen.stdout.readline().rstrip()
 
     def end(self, number=None):
-        """(exit code, stdout, stderr)"""
+        """Send the signal, if any, wait for the exit and return (exit code, stdout, stderr)."""
         if number is not None:
             self.popen.send_signal(number)
         out, err = self.popen.communicate(timeout=START_MAX_S)
@@ -156,7 +156,7 @@ def test_process_reports_readiness_and_stops_at_a_signal(tmp_path, number):
     assert "Traceback" not in err
 
 
-def test_process_whose_port_is_in_use_ends_with_one_line(tmp_path):
+def test_process_with_a_port_in_use_exits_with_a_one_line_error(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = Process(tmp_path, "--port", str(port)).end()
@@ -182,7 +182,7 @@ def test_options(tmp_path, options, code, said):
     assert said in (out if code == 0 else err)
 
 
-def test_important_items_only(tmp_path):
+def test_option_m_prints_only_the_important_config_keys(tmp_path):
     _, out, _ = Process(tmp_path, "-m").end()
     assert "orderMessageEnable" not in out
 
@@ -215,8 +215,8 @@ async def test_name_server_does_not_start_with_an_invalid_allow_list(key):
     await server.stop()
 
 
-async def test_brokers_are_told_at_once_who_has_the_smallest_id(tmp_path):
-    """One slave listens, the other one's address is dead, and a third one never answers."""
+async def test_brokers_are_notified_at_once_of_a_new_smallest_broker_id(tmp_path):
+    """One slave answers. The other addresses refuse the connection, are invalid, or never answer."""
     loop = asyncio.get_running_loop()
     turn, timers = Turn(loop), Timers(SystemClock(), loop)
     told = []

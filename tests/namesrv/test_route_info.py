@@ -146,7 +146,7 @@ def test_end_of_the_old_connection_does_not_remove_a_moved_broker():
     routes, clock = tables()
     old, moved = Connection(), A._replace(address="10.0.0.9:1")
     enter(routes, A, channel=old)
-    clock.now += 76  # it hangs, or its machine lost power
+    clock.now += 76  # the broker is frozen, or its machine lost power
     enter(routes, moved, topics("T"), channel=Connection())
     routes.channel_closed(old)
     assert brokers_of(routes) == {"a": {"0": moved.address}}
@@ -185,7 +185,7 @@ def test_filter_servers_are_in_the_route_of_their_broker():
     assert routes.route("T").filter_server_table == {A.address: ["10.0.0.1:9"]}
 
 
-# --- two brokers of one name and id ---------------------------------------------------------------------------------
+# --- two brokers with the same name and id --------------------------------------------------------------------------
 
 TAKEN = [
     pytest.param(A._replace(address="10.0.0.9:1"), id="the name and id"),
@@ -263,7 +263,7 @@ def test_living_broker_is_unregistered_only_from_its_own_host():
     assert brokers_of(routes) is None
 
 
-def test_renamed_broker_leaves_no_rows():
+def test_renamed_broker_leaves_no_old_names_or_topics():
     routes, _ = tables()
     for number in range(9):
         enter(routes, A._replace(broker_name=f"name{number}"), topics(f"T{number}"), channel=None)
@@ -370,7 +370,7 @@ A_SLAVE_2 = BrokerIdentity("c", "a", "10.0.0.4:1", 2)
 
 
 def with_acting_master(**config):
-    """A group of three of 5.x's brokers with enableSlaveActingMaster, the changes of its smallest id, and its tables."""
+    """Return (routes, clock, changes of the smallest id) of three 5.x brokers of one name with enableSlaveActingMaster."""
     routes, clock = tables(**{"support_acting_master": True} | config)
     changes = []
     routes.min_broker_id_changed.subscribe(changes.append)
@@ -401,7 +401,7 @@ def test_a_master_that_returns_is_shown_again_and_takes_messages():
 
 
 @pytest.mark.parametrize(("supported", "enabled"), [(False, True), (True, False), (True, None)])
-def test_no_slave_is_shown_as_master_unless_name_server_and_brokers_want_it(supported, enabled):
+def test_slave_is_shown_as_master_only_if_name_server_and_brokers_enable_it(supported, enabled):
     routes, _ = tables(support_acting_master=supported)
     enter(routes, A, enable_acting_master=enabled)
     enter(routes, A_SLAVE, enable_acting_master=enabled)
@@ -409,7 +409,7 @@ def test_no_slave_is_shown_as_master_unless_name_server_and_brokers_want_it(supp
     assert brokers_of(routes) == {"a": {"1": A_SLAVE.address}}
 
 
-def test_a_name_server_that_knows_only_a_slave_takes_its_topics_for_reading():
+def test_topics_of_a_slave_without_master_are_registered_as_read_only():
     routes, _ = tables(support_acting_master=True)
     enter(routes, A_SLAVE_2, topics("Old"), enable_acting_master=True)
     enter(routes, A_SLAVE, topics("T", "U"), enable_acting_master=True)
@@ -421,7 +421,7 @@ def test_a_name_server_that_knows_only_a_slave_takes_its_topics_for_reading():
     assert [queue.perm for queue in routes.route("U").queue_datas] == [6]
 
 
-def test_brokers_may_ask_for_the_real_ids_by_a_route():
+def test_route_of_the_sync_broker_member_topic_has_the_real_ids():
     routes, _ = tables(support_acting_master=True)
     enter(routes, A_SLAVE, topics("rmq_sys_SYNC_BROKER_MEMBER_a", "T"), enable_acting_master=True)
     assert brokers_of(routes, "rmq_sys_SYNC_BROKER_MEMBER_a") == {"a": {"1": A_SLAVE.address}}
