@@ -281,7 +281,7 @@ async def test_refusals_beyond_a_limit_name_the_config_key():
 
 
 async def test_acknowledged_changes_are_in_a_file_only_the_owner_may_read(tmp_path: Path):
-    """The file is checked right after each answer: a broker killed at this moment would find the change at its next start."""
+    """The file is checked right after each answer: a broker killed then would find the change at its next start."""
     file = tmp_path / "config" / "auth.json"
     store = {"store_path_root_dir": str(tmp_path)}
     umask = os.umask(0)

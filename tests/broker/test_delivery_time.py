@@ -164,10 +164,10 @@ def test_internal_copy_properties_from_a_client_are_ignored():
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
-        # Our copy of a rolled message: the due time is exact, and a delay stays a delay.
+        # A copy that a PocketMQ broker made: the due time is exact, and a delay stays a delay.
         ({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "7000", "TIMER_ROLL_TIMES": "1", PMQ_DUE_MS: "7123"}, (7123, True)),
         ({"TIMER_DELIVER_MS": "7123", "TIMER_OUT_MS": "7000", "TIMER_ROLL_TIMES": "1"}, (7123, False)),
-        # Apache's copy of a rolled delay lacks the first store time: it is due at the end of the slot.
+        # Apache's copy of a delay lacks the first store time: it is due at the end of the slot.
         ({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "7000", "TIMER_ROLL_TIMES": "2"}, (8000, True)),
         ({"TIMER_DELAY_SEC": "soon", "TIMER_OUT_MS": "7000"}, (8000, True)),
         ({"TIMER_OUT_MS": "7000"}, (8000, False)),

@@ -170,7 +170,7 @@ def test_mark_of_another_store_is_ignored() -> None:
     assert sorted(bodies(life.store)) == sorted(["odd size", *(f"new {number}" for number in range(20))])
 
 
-def test_newer_progress_file_of_another_broker_counts() -> None:
+def test_newer_progress_file_of_another_broker_is_used() -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     life = Life(disk, clock)
     for number in range(10):
@@ -180,7 +180,7 @@ def test_newer_progress_file_of_another_broker_counts() -> None:
     life = Life(disk, VirtualClock(clock.message_time_ms() + 1000))
     life.settle()
     life.stop()
-    disk.write_file(MARK, mark)  # as another broker left it, which delivered the ten
+    disk.write_file(MARK, mark)  # the old mark, as if another broker had delivered the ten
     life = Life(disk, VirtualClock(clock.message_time_ms() + 2000))
     life.settle()
     life.turn.run()
@@ -230,7 +230,7 @@ def test_flipped_bit_in_the_mark_neither_loses_nor_repeats_a_message(
         assert kind == "gone" or MARK in caplog.text, (kind, at)
 
 
-async def test_broker_killed_every_second_repeats_no_level_message(tmp_path: Path) -> None:
+async def test_broker_killed_repeatedly_repeats_few_level_messages(tmp_path: Path) -> None:
     store = {"store_path_root_dir": f"{tmp_path}/store", "message_delay_level": LEVELS}
     async with running_broker(disk=FileDisk(), store=store) as broker:
         for number in range(600):
@@ -253,7 +253,7 @@ async def test_broker_killed_every_second_repeats_no_level_message(tmp_path: Pat
             async with asyncio.timeout(30):
                 while b"boot success" not in (line := await process.stdout.readline()):
                     assert line, "the broker did not start"
-            await asyncio.sleep(rng.choice((0, 0.02, 0.4)))  # any moment will do, so nothing is waited for
+            await asyncio.sleep(rng.choice((0, 0.02, 0.4)))  # the kill may come at any moment
         finally:
             process.send_signal(signal.SIGKILL)
             await process.wait()
@@ -264,6 +264,6 @@ async def test_broker_killed_every_second_repeats_no_level_message(tmp_path: Pat
             while len(set(bodies(broker.services.store))) < 600:
                 await asyncio.sleep(0.05)
         found = Counter(bodies(broker.services.store))
-    # Each kill repeats at most the batch that was under way.
+    # Each kill repeats at most the batch in progress.
     assert sum(found.values()) - 600 <= BATCH_MAX * kills // 4, (kills, sum(found.values()))
     assert max(found.values()) <= 2

@@ -40,7 +40,7 @@ class Member:
         self.take()
 
     def lock(self, *queues: MessageQueue, group: str = GROUP) -> "list[MessageQueue] | None":
-        """Ask for locks; return those of the answer that were asked for, None if it waits."""
+        """Request locks; return the requested queues in the answer, or None while the request is held."""
         self.take()
         self._ask(RequestCode.LOCK_BATCH_MQ, None, encode_body(LockBatchBody(group, self.client_id, list(queues))))
         listed = self.answer()
@@ -98,7 +98,7 @@ async def test_refused_lock_is_answered_when_the_holder_unregisters():
     assert set(asker.answer()) == {Q0, Q1}
 
 
-async def test_when_the_wait_is_over_the_answer_has_what_could_be_locked():
+async def test_answer_at_the_deadline_has_the_queues_that_could_be_locked():
     path, (holder, asker) = group_of(2, lock_wait_millis=20)
     holder.lock(Q0, Q1)
     assert asker.lock(Q0, Q1, Q2) is None
@@ -109,7 +109,7 @@ async def test_when_the_wait_is_over_the_answer_has_what_could_be_locked():
     assert holder.lock(Q0) == [Q0]
 
 
-async def test_locks_wait_neither_if_that_is_off_nor_outside_the_group_nor_twice():
+async def test_lock_does_not_wait_if_off_or_for_non_members_or_twice():
     _, (holder, asker) = group_of(2, lock_wait_millis=0)
     holder.lock(Q0)
     assert asker.lock(Q0, Q1) == [Q1]
@@ -123,7 +123,7 @@ async def test_locks_wait_neither_if_that_is_off_nor_outside_the_group_nor_twice
     assert asker.lock(Q0, Q1) == [Q1]
 
 
-async def test_queue_goes_to_the_next_when_the_first_that_waits_is_gone():
+async def test_freed_queue_goes_to_the_second_waiting_client_if_the_first_left():
     _, (holder, first, second) = group_of(3)
     holder.lock(Q0)
     assert first.lock(Q0) is None
@@ -133,7 +133,7 @@ async def test_queue_goes_to_the_next_when_the_first_that_waits_is_gone():
     assert second.answer() == [Q0]
 
 
-async def test_one_queue_goes_to_the_one_that_waits_longest():
+async def test_freed_queue_goes_to_the_client_that_waited_longest():
     path, (holder, first, second) = group_of(3, lock_wait_millis=20)
     holder.lock(Q0)
     assert first.lock(Q0) is None
@@ -176,7 +176,7 @@ async def test_waiting_is_limited():
     assert asker.lock(Q0, group="another") == []
 
 
-# --- refused, and told later ------------------------------------------------------------------------------------------
+# --- notifications about refused queues -------------------------------------------------------------------------------
 
 
 async def test_group_is_notified_when_a_refused_queue_is_freed_after_the_wait():
@@ -255,7 +255,7 @@ async def test_consumer_that_lost_its_connection_keeps_its_queues(sign):
     assert path.services.locks.holder(GROUP, Q0) == "c0"
 
 
-async def test_connection_that_the_broker_closed_frees_nothing_early():
+async def test_connection_closed_by_the_broker_frees_no_lock_early():
     path, (idle, killed) = group_of(2, lock_grace_millis=20)
     idle.lock(Q0)
     killed.lock(Q3)
@@ -290,7 +290,7 @@ async def test_locks_of_a_client_in_two_processes_stay_when_one_unregisters():
     assert other.lock(Q0) == [Q0]
 
 
-async def test_consumer_that_is_back_is_waited_for():
+async def test_lock_waits_for_a_reconnected_holder():
     _, (blipped, asker) = group_of(2)
     blipped.lock(Q0)
     blipped.channel.close()
@@ -322,7 +322,7 @@ async def test_end_of_a_real_connection_frees_its_locks():
 
 
 @pytest.mark.parametrize("ended_by", ["close", "abort"])
-async def test_real_connection_that_the_broker_closed_frees_nothing_early(ended_by):
+async def test_real_connection_closed_by_the_broker_frees_no_lock_early(ended_by):
     async with running_broker(lock_grace_millis=50) as broker, connected() as survivor:
         await create_topic(survivor, broker, TOPIC)
         others = set(broker._server.channels.open)
@@ -336,10 +336,10 @@ async def test_real_connection_that_the_broker_closed_frees_nothing_early(ended_
         assert await lock_over(survivor, broker, "c1", Q0) == [Q1], "the answer has Q1, locked before"
 
 
-# --- what the answer lists --------------------------------------------------------------------------------------------
+# --- queues in the answer ---------------------------------------------------------------------------------------------
 
 
-async def test_answer_lists_what_the_client_locked_shortly_before():
+async def test_answer_includes_the_recent_locks_of_the_client():
     path, (member, other) = group_of(2)
     other.lock(Q3)
     member.lock(Q0)
@@ -347,7 +347,7 @@ async def test_answer_lists_what_the_client_locked_shortly_before():
     member.lock(Q1)
     path.clock.seconds += 11
     member._ask(RequestCode.LOCK_BATCH_MQ, None, encode_body(LockBatchBody(GROUP, "c0", [Q2])))
-    # The lock on Q0 lives for less than the 30 s for which the client would trust this answer.
+    # The lock on Q0 expires before the 30 s for which the client would rely on this answer.
     assert member.answer() == [Q2, Q1]
     path.clock.seconds += 30
     assert other.lock(Q0) == [Q0]

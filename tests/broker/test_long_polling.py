@@ -75,7 +75,7 @@ async def test_with_many_woken_pulls_a_queue_is_served_once_per_period(path):
     for _ in range(3):
         path.send()
     path.send(queue_id=1)
-    assert len(consumers[1].take()) == 1  # had no turn yet
+    assert len(consumers[1].take()) == 1  # this queue was not served yet
     assert consumers[0].take() == []
     await until(lambda: consumers[0].out)
     (answer,) = consumers[0].take()

@@ -85,7 +85,7 @@ def test_send_creates_a_topic_from_the_default_topic(wanted: int, made: int) -> 
 
 def test_send_creates_no_topic_if_not_allowed() -> None:
     disk = MemoryDisk()
-    topics(disk).create_on_send("Other", "TBW102", 1)  # leaves TBW102 with its inheritance in the file
+    topics(disk).create_on_send("Other", "TBW102", 1)  # writes TBW102 with the inherit permission to the file
     manager = topics(disk, auto_create_topic_enable=False)
     assert manager.create_on_send("T", "TBW102", 4) is None
     assert topics().create_on_send("T", "OFFSET_MOVED_EVENT", 4) is None
@@ -222,7 +222,7 @@ def test_offsets_are_written_only_after_new_commits() -> None:
 
 
 @pytest.mark.parametrize("table", ["[[false,1]]", '[["T@g",{"0":5}]]', '"T@g"'])
-def test_offsets_of_another_kind_are_refused(table: str) -> None:
+def test_offset_table_of_wrong_type_is_refused(table: str) -> None:
     disk = MemoryDisk()
     disk.write_file("/store/config/consumerOffset.json", b'{"offsetTable":%s}' % table.encode())
     with pytest.raises(StoreError, match="does not fit its table"):
@@ -278,7 +278,7 @@ def test_names_invalid_as_folder_are_refused_for_groups_and_topics(name: str) ->
     assert light_groups.find("%LMQ%plain") is not None and light_groups.find("n" * 248) is not None
 
 
-def test_carried_fields_are_deleted_with_their_topic() -> None:
+def test_unknown_fields_are_deleted_with_their_topic() -> None:
     disk = MemoryDisk()
     disk.write_file("/store/config/topics.json", b'{"topicConfigTable":{"T":{"topicName":"T","theirs":1}}}')
     manager = topics(disk)

@@ -1,4 +1,4 @@
-"""What a broker measures of itself: put times, syncs, lateness of deliveries, the loop's lag."""
+"""Measurements of a broker: put times, sync times, lateness of deliveries, pulls, waiting requests."""
 
 import time
 
@@ -42,7 +42,7 @@ def test_a_histogram_counts_by_inclusive_bounds_and_interpolates() -> None:
     assert quantile_s((1, 2), (0, 0, 4), 0.5) == 2
 
 
-def test_recent_figures_forget_what_is_older_than_a_minute() -> None:
+def test_recent_figures_exclude_samples_older_than_a_minute() -> None:
     times, longest = Histogram((1.0,)), RecentMaximum()
     recent = RecentCounts(times)
     times.add(0.5)
@@ -109,7 +109,7 @@ async def test_broker_status_shows_what_was_measured() -> None:
         assert (info["startAfter"], info["startRepairs"]) == ("clean stop", "0") and int(info["startRecoveryMs"]) >= 0
 
 
-async def test_requests_that_wait_for_their_turn_are_the_queues_of_broker_status() -> None:
+async def test_waiting_requests_are_shown_as_queues_in_broker_status() -> None:
     async with running_broker() as broker, connected() as client:
         await create_topic(client, broker, "T")
         channels = broker.services.channels

@@ -18,6 +18,6 @@ def test_message_id_round_trip(host, physical_offset, text):
 
 
 @pytest.mark.parametrize("text", ["", "7F000001", "7F00000100002A9F0000000000004AC", "Z" * 32, " " * 8 + "0" * 24])
-def test_invalid_message_id_is_named(text):
+def test_invalid_message_id_is_refused(text):
     with pytest.raises(ValueError, match="message id"):
         decode_message_id(text)

@@ -10,7 +10,7 @@ from pocketmq.runtime.clock import VirtualClock
 from tests.broker.acl_files import MORE_ACL, PLAIN_ACL, acl_home
 
 NOW_MS = 1_795_322_731_934
-# What Apache 4.9.4 wrote for the same call.
+# The file that Apache 4.9.4 wrote for the same call.
 AFTER_A_NEW_ACCOUNT = """\
 globalWhiteRemoteAddresses:
 - 10.10.103.*
@@ -97,7 +97,7 @@ def test_admin_with_listed_resources_is_restricted_to_them(tmp_path):
     assert admin.denied([("b", PUB)]) == "b"
 
 
-def test_first_of_two_accounts_with_one_key_counts(tmp_path, caplog):
+def test_first_of_two_accounts_with_the_same_key_is_used(tmp_path, caplog):
     more = "accounts:\n- {accessKey: RocketMQ, secretKey: 12345678, defaultTopicPerm: PUB}\n"
     account = loaded(acl_home(tmp_path, more=more)).rules.accounts["RocketMQ"]
     assert account.denied([("any", PUB)]) is None

@@ -1,4 +1,4 @@
-"""Pops over the wire, by the virtual clock: first delivery, redelivery, and acks."""
+"""Pop requests to a broker on a virtual clock: first delivery, redelivery, and acks."""
 
 import base64
 import random
@@ -182,7 +182,7 @@ async def test_calendar_step_before_a_restart_delays_no_popped_message(step: int
         clock.step(step)
         await until(path.is_idle)
     async with popping(disk, VirtualClock(clock.message_time_ms() + 1000)) as path:
-        # What was before the start follows the calendar, as a timer's delay does; none waits for longer than it should.
+        # Invisible times from before the start follow the calendar, as timers' delays do; none becomes longer.
         await let_pass(path, INVISIBLE_MS)
         assert await path.bodies() == ["b"]
         assert (await path.ack("b")).code == 0
@@ -212,7 +212,7 @@ async def test_pops_and_acks_survive_a_restart(is_cut: bool) -> None:
         while found := await path.bodies():
             again += found
         expected = set(bodies[3::2])
-        # A power cut may set consumers back: what was popped is popped again, what is acknowledged of it too.
+        # A power cut may set consumer offsets back: popped messages, also acknowledged ones, are then popped again.
         assert expected <= set(again) and (is_cut or sorted(again) == sorted(expected))
 
 
@@ -306,7 +306,7 @@ async def test_store_refusal_during_a_revive_causes_no_duplicate_puts(monkeypatc
         assert await path.bodies() == ["a", "b", "c", "d"]
 
 
-async def test_retry_topic_can_be_popped_directly_without_feeding_itself() -> None:
+async def test_retry_topic_can_be_popped_directly_and_waited_for() -> None:
     async with popping() as path:
         retry_topic = f"%RETRY%{GROUP}"
         header = SendMessageRequestHeader("p", retry_topic, "TBW102", 1, 0, 0, 1_700_000_000_000, 0, "", 0)
@@ -345,7 +345,7 @@ async def test_each_group_is_redelivered_its_unacknowledged_messages(with_v2: bo
             await path.advance(INVISIBLE_MS)
 
 
-async def test_the_retry_topics_of_both_forms_are_popped() -> None:
+async def test_retry_topics_of_both_name_forms_are_popped() -> None:
     disk, clock = MemoryDisk(), VirtualClock()
     async with popping(disk, clock) as path:
         await path.send("a", "b")

@@ -27,14 +27,14 @@ def delivered(broker: Broker) -> list[tuple[str, int]]:
 
 
 def timers_known_delivered_ms(disk: MemoryDisk) -> int:
-    """Return the time up to which timers are delivered, as the slave's disk has it."""
+    """Return the time up to which timers are delivered according to the slave's disk."""
     path = "/store/config/timercheck"
     return (
         int(TIMER_CHECKPOINT_STRUCT.unpack(disk.read_range(path, 0, TIMER_CHECKPOINT_SIZE))[0]) if disk.exists(path) else 0
     )
 
 
-async def test_promoted_slave_delivers_pending_messages_in_time_and_repeats_none_that_it_knows_delivered(
+async def test_promoted_slave_delivers_pending_messages_in_time_and_repeats_none(
     monkeypatch: Any,
 ) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.DELAYS_S", 0.2)
@@ -59,7 +59,7 @@ async def test_promoted_slave_delivers_pending_messages_in_time_and_repeats_none
         assert all(-10 <= late < 3000 for late in late_ms), late_ms
 
 
-async def test_slave_knows_a_new_topic_as_soon_as_it_has_its_first_message(monkeypatch: Any) -> None:
+async def test_slave_has_a_new_topic_as_soon_as_it_has_its_first_message(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 3600.0)
     async with (
         running_namesrv() as ns,

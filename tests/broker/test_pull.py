@@ -20,7 +20,7 @@ def bodies(answer):
 
 
 def ext(answer):
-    """suggestWhichBrokerId, nextBeginOffset, minOffset, maxOffset"""
+    """Return suggestWhichBrokerId, nextBeginOffset, minOffset and maxOffset of an answer."""
     return tuple(int(answer.ext[name]) for name in ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"))
 
 

@@ -54,7 +54,7 @@ def test_only_an_entry_named_pop_ck_is_left_out():
 
 
 @pytest.mark.parametrize("text_with_zero", ["a\x01b\x02KEYS\x01k\0", "KEYS\x01\0", "a\x01b\x02KEYS\0\x01k"])
-async def test_a_zero_byte_in_the_properties_is_refused_by_key(text_with_zero):
+async def test_zero_byte_in_a_property_is_refused_naming_the_property(text_with_zero):
     path = DataPath()
     answer = path.call(RequestCode.SEND_MESSAGE_V2, send_header(text_with_zero), b"x")
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL

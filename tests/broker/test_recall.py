@@ -55,7 +55,7 @@ async def test_timer_message_is_stored_in_the_timer_topic_and_answered_with_its_
 
 
 @pytest.mark.parametrize("properties", ["UNIQ_KEY\x01K\x02DELAY\x011", "UNIQ_KEY\x01K", "TIMER_DELAY_SEC\x015"])
-async def test_answer_without_recall_has_no_handle(path, properties):
+async def test_answer_to_a_message_that_cannot_be_recalled_has_no_handle(path, properties):
     answer = path.send(properties)
     assert answer.code == 0 and "recallHandle" not in answer.ext
 

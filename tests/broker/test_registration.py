@@ -76,7 +76,7 @@ async def test_a_broker_is_registered_a_second_after_its_name_server_is_back(cap
             await ns.start()
             back_s = time.monotonic()
             await until(lambda: bool(ns.routes.brokers()))
-            assert time.monotonic() - back_s < 3  # a second, and what a crowded machine adds
+            assert time.monotonic() - back_s < 3  # a second, with a margin for a busy machine
         assert await route(client, ns, "TBW102") is not None
 
 
@@ -129,7 +129,7 @@ async def test_second_broker_takes_over_the_name_when_the_first_stops(monkeypatc
         assert found is not None and found.broker_datas[0].broker_addrs == {"0": second.address}
 
 
-async def test_an_address_that_was_left_is_unregistered_between_two_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_address_is_unregistered_between_two_registrations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apache's name server removes the new address along with the old one, so the new one is registered again."""
     async with running_namesrv() as ns, running_broker(ns) as broker:
         sent: list[tuple[int, str]] = []

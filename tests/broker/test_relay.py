@@ -1,4 +1,4 @@
-"""Relay of requests to consumers, in the forms that their languages read; consumers that are too old, silent or gone."""
+"""Relay of requests to consumers, in the formats of their languages; consumers that are too old, silent or disconnected."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ from tests.broker.running import ask, connected, create_topic, running_broker, u
 GROUP = "cg"
 QUEUES = [f'{{"brokerName":"b","queueId":{queue_id},"topic":"{TOPIC}"}}' for queue_id in range(4)]
 MAP = ('{"offsetTable":{' + ",".join(f"{queue}:0" for queue in QUEUES) + "}}").encode()
-"""Object keys and no blank: what Java writes, and Go's reader takes nothing else."""
+"""A map with objects as keys and without blanks, as Java writes it. The Go client accepts no other form."""
 LIST = {"offsetTable": [json.loads(queue) | {"offset": 0} for queue in QUEUES]}
 
 
@@ -42,7 +42,7 @@ async def path() -> DataPath:
 def consumer(path: DataPath, port: int, language: str | int, version: int = 401) -> StubChannel:
     channel: Any = StubChannel(port)
     path.services.clients.register_consumer(ConsumerData(GROUP), channel, f"client-{port}", language, version)
-    path.turn()  # its notification
+    path.turn()  # sends its notification
     return channel
 
 

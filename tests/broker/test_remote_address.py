@@ -30,7 +30,7 @@ HOSTS = [
         ("2001::5:78:1-200:*", "2001::5:78:100:7"),
         ("2001::5:78:1-200", "2001::5:78:100"),
         ("2001:db8:0:0:0:0:7:1-20", "2001:db8::7:1"),
-        # Apache looks at nothing behind the first range, and takes `::` before a range for one part.
+        # Apache ignores everything after the first range, and treats `::` before a range as one part.
         ("192.168.*.5", "192.168.0.5 192.168.1.5 192.168.5.5"),
         ("192.168.100-200.10-20", "192.168.150.15"),
         ("2001:db8::1-5", "2001:db8::5"),
@@ -55,7 +55,7 @@ def test_patterns_that_match_every_address(pattern):
         "2001:db8::g-h",
     ],
 )  # fmt: skip
-def test_invalid_pattern_is_named(pattern):
+def test_invalid_pattern_is_refused_naming_it(pattern):
     with pytest.raises(ValueError, match="remote address") as caught:
         remote_address_strategy(pattern)
     assert pattern in str(caught.value)

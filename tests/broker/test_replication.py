@@ -67,7 +67,7 @@ async def test_slave_copies_log_queues_and_index() -> None:
         assert answer.body == master.services.store.message_at(offset)
 
 
-async def test_sync_master_waits_for_its_slave_and_says_when_there_is_none() -> None:
+async def test_sync_master_waits_for_its_slave_or_answers_not_available() -> None:
     async with (
         running_namesrv() as ns,
         connected() as client,
@@ -120,7 +120,7 @@ async def test_empty_slave_begins_with_the_last_file_or_the_whole_log() -> None:
             assert log_of(whole) == log_of(master)
 
 
-async def test_slave_with_other_records_copies_nothing_and_says_where_the_logs_part(caplog: Any) -> None:
+async def test_slave_with_a_diverged_log_copies_nothing_and_logs_the_offset(caplog: Any) -> None:
     disk = MemoryDisk()
     async with running_namesrv() as ns, connected() as client, running_broker(ns, store=SMALL_FILES) as master:
         await send(client, master, 500)
@@ -183,7 +183,7 @@ async def test_consumers_read_from_the_slave_that_the_master_suggests() -> None:
         assert (beyond.code, beyond.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "20")
 
 
-async def test_port_for_slaves_closes_strangers_and_hosts_that_are_not_allowed(caplog: Any) -> None:
+async def test_ha_port_closes_connections_of_non_slaves_and_forbidden_hosts(caplog: Any) -> None:
     caplog.set_level("INFO")
     async with connected() as client, running_broker() as open_to_all:
         await send(client, open_to_all, 3)

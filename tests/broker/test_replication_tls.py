@@ -24,7 +24,7 @@ def settings(folder: Path, **changed: Any) -> TlsConfig:
     return TlsConfig(**{"mode": TlsMode.PERMISSIVE, **files, **changed})
 
 
-async def test_log_is_copied_by_tls_between_brokers_with_certificates(tmp_path: Path) -> None:
+async def test_log_is_copied_over_tls_between_brokers_with_certificates(tmp_path: Path) -> None:
     tls = settings(tmp_path)
     async with (
         running_namesrv() as ns,
@@ -63,7 +63,7 @@ async def test_slave_without_a_certificate_gets_nothing(tmp_path: Path, caplog: 
         assert end_of(slave) == 0 and master.services.ha is not None and not master.services.ha.replicas()
 
 
-async def test_plain_slaves_are_served_beside_a_certificate_unless_tls_is_required(tmp_path: Path) -> None:
+async def test_plain_slaves_are_served_if_tls_is_available_but_not_required(tmp_path: Path) -> None:
     async with (
         running_namesrv() as ns,
         connected() as client,

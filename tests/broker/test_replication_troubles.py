@@ -1,4 +1,4 @@
-"""Slaves that are slow, full, or misconfigured: the master is unharmed, and the log says what is wrong."""
+"""Slaves that are slow, misconfigured, or have a full disk: the master is not affected, and the log tells the cause."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ class FullDisk(MemoryDisk):
         return super().map(path, size, **how)
 
 
-async def test_slave_with_a_full_disk_says_so_and_goes_on_when_there_is_room(caplog: Any) -> None:
+async def test_slave_with_a_full_disk_logs_it_and_continues_with_free_space(caplog: Any) -> None:
     disk, small = FullDisk(), {"mapped_file_size_commit_log": 1 << 16}
     async with (
         running_namesrv() as ns,
@@ -42,14 +42,14 @@ async def test_slave_with_a_full_disk_says_so_and_goes_on_when_there_is_room(cap
         assert log_of(slave) == log_of(master)
 
 
-async def test_slave_that_does_not_read_holds_no_memory_and_costs_no_send(monkeypatch: Any) -> None:
+async def test_slave_that_does_not_read_takes_no_memory_and_delays_no_send(monkeypatch: Any) -> None:
     async with connected() as client, running_broker(store={"mapped_file_size_commit_log": 1 << 20}) as master:
         assert master.services.ha is not None
         reader, writer = await asyncio.open_connection("127.0.0.1", master.services.ha.port, limit=1)
         writer.write(struct.pack(">q", 0))
         assert set(await send(client, master, 300, size=60_000)) == {ResponseCode.SUCCESS}
         (replica,) = master.services.ha.replicas()
-        # What the sockets of both sides and one frame hold; the rest is in the log.
+        # The sockets of both sides and one frame hold this much; the rest stays in the log.
         assert replica.lag_size > 15_000_000 and replica.next_offset < 12_000_000
         writer.close()
         await until(lambda: not master.services.ha.replicas())  # type: ignore[union-attr]
@@ -70,7 +70,7 @@ async def test_second_master_of_one_name_is_refused_and_the_first_keeps_its_slav
         await until(lambda: end_of(slave) == end_of(master) > 0)
 
 
-async def test_slave_with_another_name_finds_no_master_and_says_so(caplog: Any) -> None:
+async def test_slave_with_another_name_finds_no_master_and_logs_it(caplog: Any) -> None:
     async with (
         running_namesrv() as ns,
         connected() as client,

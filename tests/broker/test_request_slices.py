@@ -1,4 +1,4 @@
-"""Requests that create or register much: the event loop serves others in between."""
+"""Requests that create or register many groups: the event loop serves other requests in between."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ async def test_others_are_served_while_a_heartbeat_registers_many_groups(tiny_sl
         assert len(registered - {0, len(GROUPS)}) >= 3, "the neighbour is served between the groups"
 
 
-async def test_a_connection_waits_for_its_heartbeat_and_stays_in_order(path: DataPath, tiny_slices: None) -> None:
+async def test_connection_is_suspended_until_its_heartbeat_is_complete(path: DataPath, tiny_slices: None) -> None:
     path.ask(RequestCode.HEART_BEAT, None, heartbeat(*GROUPS))
     clients = path.services.clients
     assert 0 < len(clients.consumers) < len(GROUPS)
@@ -71,7 +71,7 @@ async def test_a_second_request_is_answered_after_the_heartbeat(tiny_slices: Non
         assert (await beating).code == ResponseCode.SUCCESS
 
 
-async def test_many_groups_that_change_are_told_in_slices(path: DataPath, tiny_slices: None) -> None:
+async def test_many_changed_groups_are_notified_in_slices(path: DataPath, tiny_slices: None) -> None:
     path.ask(RequestCode.HEART_BEAT, None, heartbeat(*GROUPS))
     await until(lambda: not path.channel.is_suspended)
     path.channel.take()

@@ -27,7 +27,7 @@ async def path() -> DataPath:
     path = DataPath()
     for _ in range(MESSAGES):
         path.send()
-    path.pull(MESSAGES)  # the group is made
+    path.pull(MESSAGES)  # creates the group
     commit(path, 4)
     return path
 

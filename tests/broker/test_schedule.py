@@ -286,14 +286,14 @@ async def test_clock_step_back_delivers_nothing_early() -> None:
     s = Scheduled()
     s.delay("a", 1)
     s.clock.set_ms(s.clock.message_time_ms() - 5)
-    s.delay("b", 2)  # stored with the time of "a": the log's times never fall
+    s.delay("b", 2)  # stored with the time of "a": the log's times never decrease
     await s.advance(4_999)
     assert s.bodies() == ["a"]
     await s.advance(1)
     assert s.bodies() == ["a", "b"]
 
 
-# --- queues of other shapes -------------------------------------------------------------------------------------------
+# --- unusual queues, properties and clocks ----------------------------------------------------------------------------
 
 
 async def test_queue_units_without_record_are_skipped() -> None:
@@ -310,7 +310,7 @@ async def test_queue_units_without_record_are_skipped() -> None:
     assert s.service.progress()[1] == (41, 41)
 
 
-async def test_due_times_may_lie_in_consumequeue_ext() -> None:
+async def test_due_times_are_read_from_consumequeue_ext() -> None:
     s = Scheduled(enable_consume_queue_ext=True)
     s.delay("x", 2)
     unit = s.store.queues.queues[SCHEDULE_TOPIC, 1].unit_at(0)
@@ -373,7 +373,7 @@ async def test_message_that_cannot_be_put_is_retried_without_stopping_its_level(
 
 
 @pytest.mark.parametrize("ahead", [60_000, 86_400_000])
-async def test_after_a_start_with_the_calendar_ahead_a_level_is_on_time(ahead: int) -> None:
+async def test_levels_are_on_time_after_a_run_with_the_calendar_ahead(ahead: int) -> None:
     now_ms = VirtualClock().message_time_ms()
     s = Scheduled(clock=VirtualClock(now_ms + ahead))
     s.delay("before", 1)

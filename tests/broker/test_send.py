@@ -70,7 +70,7 @@ async def test_batch_is_stored_as_consecutive_messages(path):
     assert [record.body for record in records] == [b"a", b"b", b"c"] * 2
     assert records[0].flag == 7
     properties = [decode_properties(record.properties) for record in records[:3]]
-    assert properties[0] == {"TAGS": "x", "CLUSTER": "DefaultCluster", "WAIT": "true"}  # as 4.9.4's store shows
+    assert properties[0] == {"TAGS": "x", "CLUSTER": "DefaultCluster", "WAIT": "true"}  # as stored by 4.9.4
     assert properties[2]["KEYS"] == "k"
 
 
@@ -187,7 +187,7 @@ async def test_send_that_waited_too_long_is_refused():
 @pytest.mark.parametrize("batch", [False, True])
 async def test_send_behind_a_slow_page_cache_write_is_refused(monkeypatch, batch):
     path = DataPath({"broker_fast_failure_enable": True}, os_page_cache_busy_time_out_mills=1500)
-    slow = itertools.count(monotonic(), 1.6)  # seconds from look to look at the clock
+    slow = itertools.count(monotonic(), 1.6)  # 1.6 s pass between two readings of the clock
     turn = path.services.turn
     turn.arm()
     if batch:

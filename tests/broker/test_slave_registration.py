@@ -1,4 +1,4 @@
-"""Registration of masters and slaves, and what slaves learn from it."""
+"""Registration of masters and slaves, and the addresses of the master that slaves get by it."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def master_of(slave: Broker) -> Master | None:
 
 
 def addresses(master: Broker) -> Master:
-    """The port for slaves is usually the next one; on a machine where that is taken, any free one."""
+    """Return the HA address and the address of a master. The HA port is the next one, or any free one if that is taken."""
     assert master.services.registration.ha_server_address is not None
     return master.services.registration.ha_server_address, master.address
 
@@ -37,7 +37,7 @@ async def test_slave_learns_its_master_s_addresses() -> None:
         assert list(cluster["brokerAddrTable"]["b"]["brokerAddrs"].values()) == [master.address, slave.address]
 
 
-async def test_slave_that_starts_first_hears_of_the_master_and_of_its_next_address(monkeypatch: Any) -> None:
+async def test_slave_that_starts_first_gets_the_addresses_of_its_master_later(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.registration.registration.NO_MASTER_RETRY_S", 0.01)
     heard: list[tuple[str | None, str]] = []
     async with running_namesrv() as ns, running_broker(ns, store=SLAVE, broker_id=1) as slave:

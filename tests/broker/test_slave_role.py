@@ -1,4 +1,4 @@
-"""A slave refuses what would change its copies, does no work of a master, and keeps the tables of its master."""
+"""A slave refuses requests that change its copies, delivers no delayed messages, and keeps the tables of its master."""
 
 import asyncio
 import json
@@ -74,14 +74,14 @@ def test_every_refused_code_is_served_by_masters() -> None:
     assert set(ROUTES) >= set(REFUSED)
 
 
-async def test_deletion_of_a_topic_succeeds_without_effect() -> None:
+async def test_deletion_of_a_topic_at_a_slave_succeeds_without_effect() -> None:
     async with running_broker(store=SLAVE, broker_id=1) as slave, connected() as client:
         slave.services.topics.table["T"] = slave.services.topics.table["TBW102"]
         answer = await ask(client, slave, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader("T"))
         assert answer.code == ResponseCode.SUCCESS and "T" in slave.services.topics.table
 
 
-async def test_heartbeat_of_a_new_group_leaves_the_tables_of_the_master() -> None:
+async def test_heartbeat_of_a_new_group_does_not_change_the_slave_s_tables() -> None:
     consumer = {
         "groupName": "new", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [], "unitMode": False,
@@ -112,7 +112,7 @@ async def test_delayed_messages_in_a_slave_s_store_wait_for_its_promotion() -> N
         await until(lambda: promoted.services.store.max_offset("T", 0) == 2)
 
 
-def test_other_kinds_of_replication_are_refused_at_start_by_name() -> None:
+def test_dledger_and_controller_mode_are_refused_at_start_by_key() -> None:
     with pytest.raises(StartError, match=r"enableDLegerCommitLog=true.*brokerRole"):
         check(BrokerConfig(), MessageStoreConfig(enable_dleger_commit_log=True))
     with pytest.raises(StartError, match=r"enableControllerMode=true.*brokerRole"):

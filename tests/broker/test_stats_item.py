@@ -1,4 +1,4 @@
-"""Histories of statistics against complete lists of samples, and their size."""
+"""Histories of statistics: comparison with complete lists of samples, and memory size."""
 
 import random
 import sys
@@ -29,7 +29,7 @@ def expected(samples: Samples, created: int, row_times: list[SampleTime], step_m
 
 @pytest.mark.parametrize("seed", range(6))
 def test_figures_are_those_of_complete_lists_of_samples(seed: int) -> None:
-    """Two days of samples at each 10 s with quiet and busy times, of a statistic that begins later than the broker."""
+    """Samples every 10 s, in quiet and busy times, of a statistic that begins later than the broker."""
     chance = random.Random(seed)
     times, history, samples = SampleTimes(), None, []
     all_row_times: list[list[SampleTime]] = [[] for _ in ROWS]
@@ -77,7 +77,7 @@ def test_history_of_a_busy_queue_has_a_limit() -> None:
     assert StatsItem(times, history, 1, 2).snapshot()["statsMinute"] == {"sum": 600, "tps": 10.0, "avgpt": 100.0}
 
 
-def test_clock_that_goes_back_begins_new_steps() -> None:
+def test_clock_step_back_begins_new_rows() -> None:
     times, history = SampleTimes(), History(SampleTime(1, 1_000_000), 1)
     for number, time_ms in enumerate((1_000_000, 1_010_000, 500_000, 510_000), 1):
         history.add(number, (number,), times)

@@ -13,7 +13,7 @@ def test_tag_filter_compares_hash_codes_only():
     matches = tag_filter("A || AaAa||  ")
     assert matches is not None
     assert matches(java_hash("A"))
-    assert matches(java_hash("BBBB"))  # has the code of AaAa
+    assert matches(java_hash("BBBB"))  # the same hash code as AaAa
     assert not matches(java_hash("B"))
     assert not matches(0)  # a message without tags
 

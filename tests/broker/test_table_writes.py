@@ -96,7 +96,7 @@ async def delete(client: RemotingClient, broker: Broker, topic: str) -> Remoting
     return await ask(client, broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
 
 
-# --- how often, and where -------------------------------------------------------------------------------------------------
+# --- number and threads of writes -----------------------------------------------------------------------------------------
 
 
 async def test_heartbeat_of_1000_new_groups_writes_each_table_at_most_twice_off_the_loop() -> None:
@@ -174,7 +174,7 @@ async def test_stop_waits_for_pending_writes() -> None:
         assert broker.services.topics.get("Late") is not None
 
 
-# --- a disk that refuses --------------------------------------------------------------------------------------------------
+# --- failed writes --------------------------------------------------------------------------------------------------------
 
 
 async def test_change_that_cannot_be_written_is_refused_and_undone(caplog: pytest.LogCaptureFixture) -> None:
@@ -368,7 +368,7 @@ def _without_hanging_comma(text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("file", ["topics", "subscriptionGroup", "consumerOffset", "delayOffset", "messageRequestMode"])
-async def test_written_tables_are_sealed_and_unsealed_files_are_read(file: str) -> None:
+async def test_written_tables_have_a_checksum_and_files_without_one_are_read(file: str) -> None:
     disk = MemoryDisk()
     async with running_broker(disk=disk) as broker, connected() as client:
         await create_topic(client, broker, "T")

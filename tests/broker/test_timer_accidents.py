@@ -52,7 +52,7 @@ class Life:
         self.delivered: list[str] = []
         self.marked = self.flushed = 0
         self.stop_after = -1
-        # A service that is being opened marks and delivers too.
+        # A service marks and delivers already while it recovers, so it is watched from the beginning.
         self.timed = Timed(walk.disk, walk.clock, self.loop, self.watch, **walk.settings)
 
     def watch(self, timed: Timed) -> None:
@@ -100,7 +100,7 @@ class Walk:
         self.settings = {"slots_total": 200, "roll_window_slots": self.rng.choice((60, 140)), "log_file_size": file_size}
         self.due: dict[str, int] = {}
         self.cancelled: set[str] = set()
-        # Copies that the mark on the disk does not know of; and which might be made again, when a process ended.
+        # Copies that no durable mark covers, and copies that may be delivered again after the end of a process.
         self.unflushed: list[str] = []
         self.unknown: Counter[str] = Counter()
 
@@ -125,7 +125,7 @@ class Walk:
         self.unflushed = life.delivered[life.flushed :] if life.flushed else self.unflushed + life.delivered
         self.unknown.update(life.delivered[life.marked :] if killed else self.unflushed)
         self.disk = self.disk.killed() if killed else self.disk.power_cut(rng)
-        # Another one: that of the ended process has its listeners.
+        # A new clock, because the old one has the listeners of the ended process.
         away_ms = rng.choice((0, 1, 500, 5 * SECOND, 300 * SECOND))
         self.clock = VirtualClock(self.clock.message_time_ms() + away_ms)
 
@@ -150,11 +150,11 @@ class Walk:
     def count(self, life: Life) -> None:
         """Check the wheel's counts, and the hashes of near timers, against every unit."""
         service = life.timed.service
-        hashes = sum(service.counts_by_topic_hash().values())  # by then all is entered
+        hashes = sum(service.counts_by_topic_hash().values())  # enters all postponed messages into the wheel
         count, is_loading = service.count(), service._loader.loading_ms is not None
         hours = service.counts_by_hour().values()
         messages, cancelling = (sum(numbers) for numbers in zip(*hours, strict=True)) if hours else (0, 0)
-        if is_loading:  # a slot that an earlier process began: some of it is delivered, or there twice
+        if is_loading:  # an earlier process began to deliver the slot: some timers are delivered, or in it twice
             assert hashes >= messages and count >= messages - cancelling
         else:
             assert (hashes, count) == (messages, messages - cancelling)
@@ -201,7 +201,7 @@ class Walk:
 
 @pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])
 @pytest.mark.parametrize("seed", range(25))
-def test_accidents_lose_nothing_and_repeat_only_unmarked_deliveries(seed: int, kills: tuple[bool, ...]) -> None:
+def test_crashes_lose_no_timer_and_repeat_only_unmarked_deliveries(seed: int, kills: tuple[bool, ...]) -> None:
     Walk(seed, kills).run()
 
 
@@ -219,7 +219,7 @@ async def test_rolled_timer_is_delivered_once_for_any_roll_window(window_slots: 
         t = Timed(t.disk.killed(), VirtualClock(t.clock.message_time_ms() + 10), **t.settings)
         await t.settle()
         if is_listed:
-            # What is loaded is rolled for that at once, before its slot is over.
+            # Listing rolls the timers of the loaded slot at once, before the slot is over.
             list(t.service.pending())
             t.put("marks it", TIMER_DELIVER_MS=clock.message_time_ms() + DAY)
     for _ in range(80):

@@ -21,7 +21,7 @@ NAMES = (
 
 
 class Columns(Timed):
-    """Records of any origin; the offsets of those read singly are noted."""
+    """Stores arbitrary timer records; `singly` lists the offsets of the records that are read singly."""
 
     def stored(self, properties: str) -> PutResult:
         raw = properties.encode()

@@ -47,7 +47,7 @@ class Stopped(NamedTuple):
 
 
 async def stopped(*, is_clean: bool) -> Stopped:
-    """A stopped store: four timers are delivered, one late; eight are pending, alone or together in a slot, or rolling."""
+    """Return a stopped store: four timers are delivered; the others are pending, alone or together in a slot, or rolling."""
     t = Timed(**SETTINGS)
     begin_ms = t.clock.message_time_ms()
     pending = {}
@@ -90,7 +90,7 @@ async def check(store: Stopped, disk: MemoryDisk, what: object, *, with_past: bo
 
 
 def used_bits(data: bytes, size: int) -> list[int]:
-    """Yield the bits of the non-empty pieces of `size` bytes."""
+    """Return the bits of the non-empty pieces of `size` bytes."""
     pieces = [at for at in range(0, len(data), size) if any(data[at : at + size])]
     return [8 * at + bit for at in pieces for bit in range(8 * min(size, len(data) - at))]
 
@@ -149,7 +149,7 @@ async def test_truncated_or_deleted_file_neither_delays_nor_repeats_nor_loses_a_
             if kept is not None:
                 disk.write_file(path, store.files[path][:kept])
             caplog.clear()
-            # What timercheck, a second older, does not know of may come again after a kill.
+            # After a kill, timers that the older timercheck does not cover may be delivered again.
             await check(store, disk, (path, kept), with_past=not is_clean and path == MARK)
             if kept is not None or path.startswith(LOG):
                 name = path.rpartition("/")[2] if not path.startswith(LOG) else "timer log"
@@ -165,14 +165,14 @@ async def test_timers_are_rebuilt_when_all_their_files_are_deleted() -> None:
     disk = store.disk()
     for path in (CHECK, MARK, WHEEL, *store.log_paths()):
         disk.delete(path)
-    # Nothing tells what was delivered.
+    # No file tells which timers were delivered.
     await check(store, disk, "all", with_past=True)
 
 
 async def test_flipped_bit_in_files_of_apache_loses_no_timer(caplog: pytest.LogCaptureFixture) -> None:
     ours = await stopped(is_clean=True)
     files = dict(ours.files)
-    # As 5.5.0 leaves it: its 56 bytes, nothing of ours, units without checksums.
+    # As 5.5.0 leaves the files: only the 56 bytes of its checkpoint, and no mark.
     check_data = bytearray(4096)
     read_time_ms = ours.now_ms - ours.now_ms % 1000
     log_end = (len(ours.log_paths()) - 1) * SETTINGS["log_file_size"]

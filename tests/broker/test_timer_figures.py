@@ -29,7 +29,7 @@ async def test_waiting_timers_are_counted_by_topic_and_in_total():
         assert len(checkpoint) == TIMER_CHECKPOINT_STRUCT.size == 56
 
 
-async def test_timer_keys_without_the_wheel_are_those_of_an_idle_one():
+async def test_timer_keys_without_the_wheel_equal_those_of_an_idle_wheel():
     async with running_broker(store={"timer_wheel_enable": False}) as broker, connected() as client:
         lines = timer_lines(broker.services)
         assert lines.keys() == KEYS and set(lines.values()) == {"0", "0.0"}
@@ -51,11 +51,11 @@ async def test_delivery_rate_and_failed_puts_are_reported():
         ).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert services.stats.put_failed_times == 1
         clock.advance(5000)
-        await until(lambda: services.stats.put_failed_times > 1)  # the delivery
+        await until(lambda: services.stats.put_failed_times > 1)  # by the failed delivery
         services.store.commit_log.refuse("test", None)
         clock.advance(5000)
         await until(lambda: services.store.max_offset("T", 0) == 20)
         services.stats.sample()
-        assert float(timer_lines(services)["timerDequeueTps"]) == 2.0  # the first sample looks back 10 s
+        assert float(timer_lines(services)["timerDequeueTps"]) == 2.0  # the first sample covers 10 s
         table = decode_body(KVTable, (await ask(client, broker, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
         assert table["putMessageFailedTimes"] == str(services.stats.put_failed_times)

@@ -233,7 +233,7 @@ async def test_timer_files_are_rebuilt_from_the_log(lost: tuple[str, ...]) -> No
     t = Timed(t.disk, t.clock)
     await t.advance(HOUR)
     again = t.bodies()[20:]
-    # Without both nothing tells what was delivered.
+    # Without both files it is unknown which timers were delivered.
     assert again == [
         f"{number}" for number in range(0 if {"config/timercheck", "config/timermark"} <= set(lost) else 20, 40)
     ]
@@ -248,7 +248,7 @@ async def test_pending_timers_are_copied_forward_before_their_log_file_is_delete
     t.cancel("recalled", now + 30 * DAY - SECOND)
     begin = 0
     for _ in range(3):
-        # Each time the whole log is replaced, and the process too.
+        # Each round replaces the whole log and restarts the process.
         for _ in range(100):
             t.put("x" * 300, topic="fills")
         await t.remove_files()
@@ -272,7 +272,7 @@ async def test_copy_and_original_are_not_both_delivered() -> None:
     for _ in range(60):
         t.put("x" * 300, topic="fills")
     for _ in range(2):
-        # Copied, and then the process ends, with the file still there.
+        # The timers are copied, but the process ends before the file is deleted.
         assert not t.service.may_remove(16 << 10)
         await t.settle()
         assert t.store.min_physical_offset == 0
@@ -356,7 +356,7 @@ async def test_postponed_entries_are_pending_on_time_and_survive_a_restart() -> 
     assert again.bodies() == ["soon", *(f"{number}" for number in range(80))]
 
 
-@pytest.mark.parametrize("ahead_ms", [SECOND, MINUTE])  # into a slot that is loaded, and into one that waits
+@pytest.mark.parametrize("ahead_ms", [SECOND, MINUTE])  # in a slot that is loaded, and in one that is not yet
 async def test_hundreds_of_timers_are_delivered_in_order_without_cancelled_ones(ahead_ms: int) -> None:
     t = Timed()
     now, chance = t.clock.message_time_ms(), random.Random(ahead_ms)

@@ -130,7 +130,7 @@ async def test_half_message_forged_inside_a_body_is_refused(path):
     path.prepare("a")
     (half,) = path.halves()
     forged = bytearray(path.store.message_at(half.physical_offset))
-    at = path.store.max_physical_offset + 88  # behind the fixed part of the record that holds it
+    at = path.store.max_physical_offset + 88  # after the fixed part of the record that contains it
     forged[28:36] = at.to_bytes(8, "big")
     path.send(None, bytes(forged))
     assert bytes(path.store.message_at(at)) == bytes(forged)
@@ -196,7 +196,7 @@ async def test_transaction_ended_without_op_message_stays_ended_in_the_process(p
     assert len(channel.take()) == 2, "the next one asks"
 
 
-async def test_each_end_of_a_turn_has_its_own_op_message(path):
+async def test_each_transaction_ended_in_a_turn_has_its_own_op_message(path):
     for body in "abc":
         path.prepare(body)
     a, b, c = path.halves()

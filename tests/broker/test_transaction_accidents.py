@@ -1,4 +1,4 @@
-"""Transactions through kills and power cuts before any change of the disk, under SYNC_FLUSH.
+"""Transactions through kills and power cuts at random changes of the disk, under SYNC_FLUSH.
 
 No acknowledged half message is lost, none that was rolled back is delivered, and none that was durably ended is checked or
 delivered again.
@@ -36,8 +36,8 @@ class Life:
         self.path.services.gate._loop = AtOnce()  # type: ignore[assignment]
         self.producer = self.path.producer()
         self.waiting: dict[int, str] = {}
-        self.stored: dict[str, tuple[int, int]] = {}  # what its sender was told: queue offset, physical offset
-        self.ended: dict[str, int] = {}  # where the log ended then
+        self.stored: dict[str, tuple[int, int]] = {}  # body -> queue offset and physical offset in the answer
+        self.ended: dict[str, int] = {}  # body -> end of the log at that time
 
     def prepare(self, body: str) -> None:
         properties = encode_properties({"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U-{body}"})
@@ -125,7 +125,7 @@ class Walk:
         if life is not None:
             life.path.stop()
         for names in (self.disk.names, self.disk.durable_names):
-            names.pop("/store/timerwheel", None)  # nothing is delayed: 38 MB less to look through
+            names.pop("/store/timerwheel", None)  # unused here, and 38 MB large
         self.disk = self.disk.killed() if self.rng.random() < 0.3 else self.disk.power_cut(self.rng)
         now_ms, self.clock = self.clock.message_time_ms(), SteppedClock()
         self.clock.advance(now_ms - self.clock.message_time_ms() + self.rng.choice((0, 1, TIMEOUT_MS)))
@@ -165,6 +165,6 @@ class Walk:
         path.stop()
 
 
-@pytest.mark.parametrize("seed", [1, *range(10, 20)])  # 1: fails without the wait for the sync; 13: progress told too early
+@pytest.mark.parametrize("seed", [1, *range(10, 20)])  # 1 fails without the wait for the sync, 13 if progress is early
 async def test_transactions_survive_kills_and_power_cuts(seed: int) -> None:
     Walk(seed).run()

@@ -1,4 +1,4 @@
-"""Checks of open transactions: which producer, when and how often; and processes killed in the middle."""
+"""Checks of open transactions: which producer, when and how often; and restarts and kills in between."""
 
 import pytest
 
@@ -136,7 +136,7 @@ async def test_commits_by_sender_and_checked_producer_deliver_once(path):
     assert (path.bodies(), path.ops()) == (["a"], ["1"])
 
 
-async def test_commit_after_an_unknown_check_answer_counts(path):
+async def test_commit_after_a_rollback_by_the_checked_producer_counts(path):
     channel = path.producer()
     path.prepare("a")
     (half,) = path.halves()
@@ -249,7 +249,7 @@ async def test_many_due_checks_are_spread_over_turns(path):
     assert path.store.max_offset(HALF, 0) == 200
 
 
-# --- ends in the middle ----------------------------------------------------------------------------------------------
+# --- restarts and kills ----------------------------------------------------------------------------------------------
 
 
 async def test_open_transactions_are_checked_after_a_restart(path):
@@ -274,7 +274,7 @@ async def test_open_transactions_are_checked_after_a_restart(path):
 @pytest.mark.parametrize("persisted", [False, True])
 @pytest.mark.parametrize("killed_at", range(12))
 async def test_process_may_be_killed_before_any_put(path, killed_at, persisted, immunity):
-    """After the next complete process all committed messages are delivered, none rolled back is, and all are ended."""
+    """After the next complete run, all committed messages are delivered, none rolled back is, and no transaction is open."""
     endings = {"a": COMMIT, "b": ROLLBACK, "c": COMMIT}
     extra = {} if immunity is None else {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity}
     for body in endings:

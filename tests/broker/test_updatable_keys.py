@@ -30,7 +30,7 @@ def test_value_is_accepted_at_runtime_exactly_if_accepted_at_start(key):
     for text in HOSTILE:
         running = at_start({})
         before = copy.deepcopy(running)
-        changes = {"traceOn": "false", key: text}  # a good change beside it: all or none
+        changes = {"traceOn": "false", key: text}  # with a valid change, which must not be made alone
         try:
             update(running, changes, UPDATABLE_KEYS, check)
         except (ConfigError, StartError) as error:

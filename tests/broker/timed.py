@@ -82,7 +82,7 @@ class Timed:
 
     async def advance(self, ms: int) -> None:
         assert isinstance(self.clock, VirtualClock)
-        await self.settle()  # what is put off is entered at the time at which it came
+        await self.settle()  # enters postponed messages into the wheel before time passes
         self.clock.advance(ms)
         await self.settle()
 
@@ -98,7 +98,7 @@ class Timed:
         if queue is None:
             return []
         units = [queue.unit_at(at) for at in range(queue.min_offset, queue.max_offset)]
-        # No pull gives what stands in a hole's place.
+        # Pulls do not return the fillers of holes.
         views = [self.store.message_at(unit[0]) for unit in units if unit is not None and unit[2] != HOLE_TAGS_CODE]
         return [decode_record(view) for view in views if view is not None]
 
