@@ -1,7 +1,7 @@
 """Damage matrix of a small store: each file deleted, emptied or truncated, each bit flipped.
 
 `Matrix` creates the store in two states (stopped cleanly, and killed); `case` starts a broker on a damaged copy and returns
-the problems. A broker must start, or refuse to and name the file; it must deliver every message outside the damaged bytes,
+the problems. A broker must start, or name the file in its refusal; it must deliver every message outside the damaged bytes,
 and log each changed table and each lost structure.
 
 As a program: `make damage DAMAGE_ARGS="--every"`.

@@ -1,4 +1,4 @@
-"""A broker's data path without sockets: real parts on a memory disk, clocks moved by tests, recording connections."""
+"""A broker's data path without sockets: real parts on a memory disk, clocks set by tests, connections that keep frames."""
 
 import asyncio
 import itertools
@@ -42,7 +42,7 @@ class AtOnce:
 
 
 class StubChannel:
-    """A connection that keeps the sent frames in `out`; `answers()` and `requests()` decode them."""
+    """Test double of a connection. Keeps the sent frames in `out`; `take()` decodes them."""
 
     def __init__(self, port: int = 40000) -> None:
         self.remote_address = f"127.0.0.1:{port}"
@@ -115,7 +115,7 @@ class DataPath:
     ) -> None:
         self.clock = clock = clock or SteppedClock()
         self.disk = disk = disk or MemoryDisk()
-        # Turns here are as long as a test wants.
+        # A turn here lasts as long as a test wants, so no send may be refused because it waited in the turn.
         broker = {"broker_fast_failure_enable": False} | (broker or {})
         settings = {"mapped_file_size_commit_log": 32 << 20, "max_hash_slot_num": 1000, "max_index_num": 5000} | store
         self.services = built.build(disk, clock, settings, broker)
@@ -209,5 +209,5 @@ async def until(condition: Any, deadline_s: float = 5.0) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s
     while not condition():
-        assert loop.time() < end, f"still not so after {deadline_s} s"
+        assert loop.time() < end, f"the condition does not hold after {deadline_s} s"
         await asyncio.sleep(0.001)

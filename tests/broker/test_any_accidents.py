@@ -52,7 +52,7 @@ class Walk:
         path.services.gate._loop = AtOnce()  # type: ignore[assignment]
         for physical_offset, body in self.acknowledged.items():
             record = path.store.commit_log.record_at(physical_offset)
-            assert record is not None and body in bytes(record), f"what was answered at {physical_offset} is lost"
+            assert record is not None and body in bytes(record), f"the message acknowledged at {physical_offset} is lost"
         channels, waiting = [StubChannel() for _ in range(3)], dict[int, bytes]()
         chance, choice = self.rng.random, self.rng.choice
         for (code, frame), _ in zip(self.requests, range(self.rng.randrange(20, 400)), strict=False):

@@ -54,5 +54,5 @@ async def test_random_requests_leave_a_consistent_store(seed: int, caplog: pytes
     end, offsets = log.max_offset, {key: offset for key, offset in log.queue_offsets.items() if offset}
     path.store.shutdown()
     again = rebuilt(path).commit_log
-    assert again.max_offset == end, "each record is where it says it is"
+    assert again.max_offset == end, "each record is at its physical offset"
     assert {key: offset for key, offset in again.queue_offsets.items() if offset} == offsets

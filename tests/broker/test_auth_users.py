@@ -416,7 +416,7 @@ def test_codes_restricted_by_4_9_rules_are_restricted_by_5_x_rules():
     assert set(ROUTES) - set(NEEDED) == {
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG,
         RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-    }, "4.9's rules, which this broker does not have then"  # fmt: skip
+    }, "requests for 4.9's rules, which are off then"  # fmt: skip
     assert {code for code, (actions, _) in NEEDED.items() if not actions} == SIGNED_CODES
     assert set(AUTH_CODES) <= ADMIN_CODES
 

@@ -169,7 +169,7 @@ async def test_malformed_heartbeat_is_refused_naming_the_field(path):
     assert answer.remark.startswith("body of code 34: ")
 
 
-async def test_shared_producer_client_id_means_the_latest_heartbeat_s_channel(path, channels):
+async def test_shared_producer_client_id_is_found_at_the_latest_heartbeat(path, channels):
     first, second = channels
     producer = encode_body(HeartbeatData("p1", [ProducerData("g1"), ProducerData("g2")], []))
     beat(path, first, producer)
@@ -200,7 +200,7 @@ async def test_large_group_is_notified_less_often_but_of_the_last_change(path):
     for number, channel in enumerate(channels):
         beat(path, channel, heartbeat(f"c{number}"))
     total = sum(len(notified(channel)) for channel in channels)
-    assert total < 1000, "each of 100 joins would tell all: 5,050"
+    assert total < 1000, "5,050 if each of 100 joins notified all"
     path.clock.seconds += 2
     await until(lambda: all(channel.out for channel in channels))
 
@@ -227,7 +227,7 @@ async def test_producer_groups_are_limited_and_removed_with_their_connection(cha
     assert answer.code == ResponseCode.SYSTEM_ERROR and words in answer.remark
     assert len(path.services.clients.producers) == 2
     beat(path, attacker, groups(0, 2))
-    assert [answer.code for answer in attacker.take()] == [0], "what is registered may go on"
+    assert [answer.code for answer in attacker.take()] == [0], "registered groups are still served"
     attacker.close()
     assert path.services.clients.producers == {}
     beat(path, healthy, groups(7, 2))

@@ -65,8 +65,8 @@ async def test_creations_beyond_the_rate_are_refused_as_busy(way: str, caplog: p
         assert f"{said}: 100 " in (refused[0].remark or ""), "key, value and limit are named"
         assert len(broker.services.topics.table) + len(broker.services.groups.table) < 260
         again = await create(client, broker, 0)
-        assert again.code == ResponseCode.SUCCESS, "what exists is served"
-    assert caplog.text.count(said) == 1, "the log says it once a minute"
+        assert again.code == ResponseCode.SUCCESS, "an existing topic or group is served"
+    assert caplog.text.count(said) == 1, "logged once a minute"
 
 
 async def test_six_hundred_topics_and_a_thousand_groups_at_once_are_not_refused() -> None:
@@ -128,7 +128,7 @@ async def test_other_connections_are_served_between_first_messages_of_new_queues
             await send(neighbour, broker, "Neighbour")
             served_at.append(sum(one.done() for one in creating))
         assert {(await one).code for one in creating} == {ResponseCode.SUCCESS}
-        assert len({count // 20 for count in served_at}) >= 6, "the neighbour is served all the while"
+        assert len({count // 20 for count in served_at}) >= 6, "the neighbour is served in between"
 
 
 async def test_pause_between_registrations_grows_with_their_duration() -> None:

@@ -162,7 +162,7 @@ async def test_held_pull_is_answered_with_the_next_offset_after_unwanted_message
 
 
 @pytest.mark.parametrize(("supported", "found"), [(False, [b"1", b"5", b"other"]), (True, [b"5", b"other"])])
-async def test_retry_messages_are_filtered_by_the_present_expression(supported, found):
+async def test_retry_messages_are_filtered_by_the_current_expression(supported, found):
     """filterSupportRetry: a changed expression also filters the messages of the retry topic."""
     path = path_with(filter_support_retry=supported)
     retry = SubscriptionData("%RETRY%cg", "*", sub_version=7)

@@ -109,7 +109,7 @@ async def test_answer_at_the_deadline_has_the_queues_that_could_be_locked():
     assert holder.lock(Q0) == [Q0]
 
 
-async def test_lock_does_not_wait_if_off_or_for_non_members_or_twice():
+async def test_lock_is_not_held_if_off_or_for_non_members_or_a_second_time():
     _, (holder, asker) = group_of(2, lock_wait_millis=0)
     holder.lock(Q0)
     assert asker.lock(Q0, Q1) == [Q1]
@@ -186,7 +186,7 @@ async def test_group_is_notified_when_a_refused_queue_is_freed_after_the_wait():
     path.clock.seconds += 0.02
     await until(lambda: asker.channel.out, 20)
     assert asker.answer() == []
-    assert asker.lock(Q1) == [], "a client that waited in vain waits for each of its queues"
+    assert asker.lock(Q1) == [], "after a wait in vain, no request is held until a queue is freed"
     holder.unlock(Q0)
     assert asker.is_notified()
     assert asker.lock(Q0) == [Q0]
@@ -195,7 +195,7 @@ async def test_group_is_notified_when_a_refused_queue_is_freed_after_the_wait():
     assert asker.answer() is not None
     holder.lock(Q2)
     holder.unlock(Q2)
-    assert not asker.is_notified(), "notified without need"
+    assert not asker.is_notified(), "no client was refused Q2"
 
 
 async def test_group_is_notified_when_a_refused_lock_has_expired():
@@ -218,7 +218,7 @@ async def test_queues_of_a_killed_consumer_are_freed_and_its_group_is_notified()
     killed.channel.close()
     path.turn()
     assert asker.is_notified()
-    assert asker.lock(Q0) == [], "waits for one that will not unlock"
+    assert asker.lock(Q0) == [], "not held, because the holder is disconnected"
     path.clock.seconds += 0.02
     await until(lambda: path.services.locks.holder(GROUP, Q0) is None, 20)
     path.turn()

@@ -70,9 +70,9 @@ async def test_topics_and_groups_are_recovered_from_the_queues(caplog: pytest.Lo
     async with running_broker(disk=disk) as broker:
         topics, groups = broker.services.topics.table, broker.services.groups.table
         numbers = {name: (topics[name].read_queue_nums, topics[name].write_queue_nums, topics[name].perm) for name in topics}
-        assert numbers["T"] == (10, 10, 6), "the offset table knows of a queue that has no files"
+        assert numbers["T"] == (10, 10, 6), "the offset table has a queue without files"
         assert numbers["%RETRY%g"] == (2, 2, 6) and numbers["%DLQ%h"] == (1, 1, 6)
-        assert "rmq_sys_sync_other" not in topics, "whoever uses it makes it"
+        assert "rmq_sys_sync_other" not in topics, "created by its user"
         assert groups["g"].retry_queue_nums == 2 and {"h", "reader"} <= set(groups)
         assert broker.services.store.max_offset("T", 6) == 1
     said = told(caplog)
@@ -161,7 +161,7 @@ async def test_level_continues_after_the_last_delivered_message(
     came = await restarted_without_delay_offsets(disk, clock, expected)
     again = [body for body in came if body.startswith("past")]
     assert [body for body in came if body.startswith("new")] == [f"new {number}" for number in range(waiting)]
-    assert len(again) <= 3, "those without a key behind the newest that has one"
+    assert len(again) <= 3, "only those without a key after the newest with a key"
     assert "delay level 1 continues at queue offset" in told(caplog)
 
 

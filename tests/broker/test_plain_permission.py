@@ -171,7 +171,7 @@ def test_a_new_account_is_written_as_apache_writes_it(tmp_path):
     assert manager.rules.accounts["longenough"].denied([("a", PUB), ("b", SUB)]) is None
     rules = manager.rules
     manager.reload()
-    assert manager.rules is rules, "what we wrote ourselves is not news"
+    assert manager.rules is rules, "the manager's own write causes no reload"
     assert keys(loaded(home)) == keys(manager)
 
 

@@ -28,7 +28,7 @@ async def test_only_unacknowledged_messages_are_redelivered_after_the_invisible_
     async with popping() as path:
         await path.send("a", "b", "c", "d")
         assert sorted(await path.bodies()) == ["a", "b", "c", "d"]
-        assert await path.bodies() == [], "they are somebody's"
+        assert await path.bodies() == [], "all are invisible"
         for body in "ac":
             assert (await path.ack(body)).code == 0
         await path.advance(INVISIBLE_MS - 2)
@@ -388,7 +388,7 @@ async def test_ordered_pop_blocks_the_queue_until_acks_or_timeout() -> None:
         assert await path.bodies(2, queue_id=0, order=True) == ["c"]
         await path.advance(INVISIBLE_MS)
         answer = await path.pop(2, queue_id=0, order=True)
-        assert [record.body for record in records(answer.body)] == [b"c"], "from where it was, not a retry topic"
+        assert [record.body for record in records(answer.body)] == [b"c"], "redelivered from its queue, not a retry topic"
         assert answer.ext["orderCountInfo"] == "0 qo0%2 1;0 0 1"
 
 

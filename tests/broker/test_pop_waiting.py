@@ -57,7 +57,7 @@ async def test_pop_skips_many_unwanted_messages_over_several_turns() -> None:
         await path.send("yes", tags="B")
         began_s = path.clock.monotonic()
         assert await path.bodies(32, 0, 15_000, exp="B", exp_type="TAG") == ["yes"]
-        assert path.clock.monotonic() - began_s < 10, "not when its time was over"
+        assert path.clock.monotonic() - began_s < 10, "answered before its poll time ends"
 
 
 async def test_peek_takes_nothing_and_notification_reports_messages() -> None:
@@ -75,7 +75,7 @@ async def test_peek_takes_nothing_and_notification_reports_messages() -> None:
         (held,) = await path.waiting_notifications(-1)
         await path.send("b")
         assert (await held).ext["hasMsg"] == "true"
-        assert await path.bodies() == ["b"], "it was told of, not taken"
+        assert await path.bodies() == ["b"], "a notification does not pop the message"
 
 
 async def test_message_answers_the_newest_notification_of_its_queue_and_of_any_queue() -> None:
@@ -110,7 +110,7 @@ async def test_message_taken_by_a_waiting_pop_answers_no_notification() -> None:
         (held,) = await path.waiting_notifications(-1)
         asked = QueryConsumerOffsetRequestHeader(GROUP, TOPIC, -1)
         answer = await ask(path.client, path.broker, RequestCode.POLLING_INFO, asked)
-        assert answer.ext["pollingNum"] == "1", "questions are not counted"
+        assert answer.ext["pollingNum"] == "1", "NOTIFICATION requests are not counted"
         await path.send("a")
         assert [record.body for record in records((await pop).body)] == [b"a"]
         await path.send("b", queue_id=1)

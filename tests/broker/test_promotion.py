@@ -1,4 +1,4 @@
-"""The store of a slave is started as a master's, after its master was lost."""
+"""A slave's store is started as a master, after its master was lost."""
 
 import time
 from typing import Any

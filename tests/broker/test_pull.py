@@ -81,7 +81,7 @@ async def test_pulls_are_counted(path):
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-async def test_permissions(path):
+async def test_pull_without_read_permission_is_refused(path):
     path.services.config.broker_permission = 2
     assert path.pull().code == ResponseCode.NO_PERMISSION
     path.services.config.broker_permission = 6

@@ -84,7 +84,7 @@ async def test_recalled_message_is_not_delivered_but_others_are(path):
     assert (answer.code, answer.ext) == (0, {"msgId": "K1", "MSG_REGION": "DefaultRegion"})
     await advance(path, 60_000)
     assert [decode_properties(record.properties)["UNIQ_KEY"] for record in path.stored(queue_id=2)] == ["K2"]
-    assert path.stored() == [], "what cancels is not delivered itself"
+    assert path.stored() == [], "the cancelling message is not delivered"
 
 
 async def test_recall_within_the_second_of_delivery_succeeds(path):

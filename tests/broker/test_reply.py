@@ -101,7 +101,7 @@ async def test_reply_to_a_disconnected_client_fails() -> None:
         answer = await send_reply(replier, broker, PROPERTIES)
         gone = "push reply message fail, channel of <asker@1> not found."
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, gone)
-        assert [record.body for record in stored(broker)] == [b"answer"], "it is stored all the same"
+        assert [record.body for record in stored(broker)] == [b"answer"], "the reply is stored nevertheless"
 
 
 async def test_reply_to_a_silent_client_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ async def test_many_changed_groups_are_notified_in_slices(path: DataPath, tiny_s
     assert sorted(told) == sorted(GROUPS)
 
 
-async def test_a_thousand_new_groups_are_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_thousand_new_groups_cause_only_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         async with running_broker() as broker, connected() as client:
             assert (await beat(client, broker, *(f"g{number}" for number in range(1000)))).code == ResponseCode.SUCCESS

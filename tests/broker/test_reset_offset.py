@@ -58,13 +58,13 @@ async def test_offline_group_starts_at_the_reset_offset(path: DataPath) -> None:
     assert offsets(reset(path)) == {0: 0, 1: 0, 2: 0, 3: 0}
     assert committed(path) == "0"
     answer = path.pull(0)
-    assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "5"), "it knew: nothing moves under its feet"
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "5"), "it already pulls from the reset offset"
 
 
 async def test_reset_is_answered_to_the_next_pull_only(path: DataPath) -> None:
     offsets(reset(path))
     commit(path, 5)
-    assert committed(path) == "0", "it told of where it had been"
+    assert committed(path) == "0", "the commit is ignored until the consumer pulls"
     answer = path.pull(MESSAGES, sys_flag=COMMIT, commit_offset=5)
     assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     assert {name: answer.ext[name] for name in ("nextBeginOffset", "minOffset", "maxOffset")} == {
@@ -94,8 +94,8 @@ async def test_one_queue_is_reset_to_an_offset(path: DataPath) -> None:
     assert offsets(reset(path, queue_id=0, offset=2)) == {0: 2}
     assert (committed(path), committed(path, 1)) == ("2", "0")
     assert path.services.offsets.resets == {(GROUP, TOPIC, 0): 2}
-    assert offsets(reset(path, queue_id=0, offset=-1)) == {0: 0}, "by time"
-    assert offsets(reset(path, -1, queue_id=0)) == {0: 5}, "the end"
+    assert offsets(reset(path, queue_id=0, offset=-1)) == {0: 0}, "offset -1: reset by timestamp"
+    assert offsets(reset(path, -1, queue_id=0)) == {0: 5}, "timestamp -1: the end of the queue"
 
 
 async def test_reset_without_force_moves_no_offset_forward(path: DataPath) -> None:

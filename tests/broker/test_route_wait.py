@@ -96,10 +96,10 @@ async def test_only_sends_of_a_new_topic_wait_for_its_route(flush_disk_type: str
         waiting = [sending(client, broker, "New")]
         await until(lambda: ns.unanswered_count == 1)
         waiting += [sending(client, broker, "New"), sending(client, broker, "New", batch=True)]
-        assert (await sending(client, broker, "Old")).code == ResponseCode.SUCCESS, "synced, where that is asked for"
-        assert broker.services.store.max_offset("New", 0) == 3, "stored, and waiting for the route alone"
+        assert (await sending(client, broker, "Old")).code == ResponseCode.SUCCESS, "it waits only for the sync, if any"
+        assert broker.services.store.max_offset("New", 0) == 3, "stored; only the route is missing"
         assert not any(one.done() for one in waiting)
-        assert ns.unanswered_count == 1, "one round for all"
+        assert ns.unanswered_count == 1, "one registration for all"
         ns.answer()
         answers = await asyncio.gather(*waiting)
         assert [(one.code, one.ext["queueOffset"]) for one in answers] == [(0, "0"), (0, "1"), (0, "2")]

@@ -199,7 +199,7 @@ async def test_change_that_cannot_be_written_is_refused_and_undone(caplog: pytes
         assert topics["T"].write_queue_nums == 2 and not {"New", "Sent", "%RETRY%new"} & topics.keys()
         assert not {"g", "new"} & groups.keys()
         assert f"{TOPICS} cannot be written" in caplog.text and f"{GROUPS} cannot be written" in caplog.text
-        assert (await beat(client, broker, "old")).code == 0, "it changes nothing"
+        assert (await beat(client, broker, "old")).code == 0, "a known group changes no table"
         disk.refused = None
         assert (await create_topic(client, broker, "New")).code == 0
         assert (await beat(client, broker, "new")).code == 0
@@ -234,14 +234,14 @@ async def test_topics_and_groups_are_limited_and_existing_ones_stay(caplog: pyte
         assert "T29" in broker.services.topics.table and "g29" in broker.services.groups.table
         for answer in (await create_topic(client, broker, "New"), await send(client, broker, "New")):
             assert answer.code == ResponseCode.SYSTEM_ERROR and "maxTopics=20" in (answer.remark or "")
-        assert (await create_topic(client, broker, "T29", 3)).code == 0, "it is changed, not made"
+        assert (await create_topic(client, broker, "T29", 3)).code == 0, "an existing topic may be changed"
         answer = await beat(client, broker, "new", "g29")
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "maxSubscriptionGroups=20" in (answer.remark or "") or "maxTopics=20" in (answer.remark or "")
         body = encode_body(SubscriptionGroupConfig("new"))
         answer = await ask(client, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
         assert answer.code == ResponseCode.SYSTEM_ERROR and "maxSubscriptionGroups=20" in (answer.remark or "")
-        assert caplog.text.count("maxTopics=20") == 1, "a refusal that lasts is said once a minute"
+        assert caplog.text.count("maxTopics=20") == 1, "repeated refusals are logged once a minute"
 
 
 async def test_invalid_consumer_offsets_are_refused_and_their_number_is_limited() -> None:
@@ -256,7 +256,7 @@ async def test_invalid_consumer_offsets_are_refused_and_their_number_is_limited(
             assert (await commit(client, broker, f"g{n}", "T")).code == 0
         answer = await commit(client, broker, "g5", "T")
         assert answer.code == ResponseCode.SYSTEM_ERROR and "maxConsumerOffsets=5" in (answer.remark or "")
-        assert (await commit(client, broker, "g4", "T", at=9)).code == 0, "one that is there moves"
+        assert (await commit(client, broker, "g4", "T", at=9)).code == 0, "an existing offset may change"
         assert (await delete(client, broker, "T")).code == 0
         assert broker.services.offsets.table == {}
         await create_topic(client, broker, "T", 4)
@@ -295,9 +295,9 @@ async def test_deleting_a_topic_keeps_queues_of_others_even_if_not_in_the_table(
         assert (await delete(client, broker, "T")).code == 0
         store = broker.services.store
         assert (store.max_offset("T", 0), store.max_offset("Unknown", 0), store.max_offset("Other", 0)) == (0, 1, 1)
-        assert (await send(client, broker, "T")).code == 0 and store.max_offset("T", 0) == 1, "a new life"
+        assert (await send(client, broker, "T")).code == 0 and store.max_offset("T", 0) == 1, "the new topic starts empty"
         assert (await ask(client, broker, RequestCode.CLEAN_UNUSED_TOPIC)).code == 0
-        assert store.max_offset("Unknown", 0) == 0, "that command is for them"
+        assert store.max_offset("Unknown", 0) == 0, "CLEAN_UNUSED_TOPIC deletes queues without topic"
 
 
 async def test_topic_cannot_be_created_while_it_is_being_deleted() -> None:
@@ -381,7 +381,7 @@ async def test_written_tables_have_a_checksum_and_files_without_one_are_read(fil
     data = disk.read_file(path)
     document = decode_document(data)
     del document[SEAL_KEY]
-    assert data == sealed(encode_document(document)), "encoded row by row, and all at once: the same bytes"
+    assert data == sealed(encode_document(document)), "encoding row by row and as a whole gives the same bytes"
     disk.write_file(path, json.dumps(document).encode())
     try:
         async with running_broker(disk=disk) as broker:

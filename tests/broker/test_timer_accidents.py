@@ -192,11 +192,11 @@ class Walk:
                 stored.add(record.body.decode())
         copies = Counter(life.timed.bodies())
         assert stored - copies.keys() <= cancelled, "lost"
-        assert not (copies.keys() - self.unknown.keys()) & (cancelled & stored), "cancelled, and came all the same"
+        assert not (copies.keys() - self.unknown.keys()) & (cancelled & stored), "cancelled, but delivered"
         for body, at in life.timed.arrivals():
             assert at >= self.due[body], f"{body} is early"
         for body, count in copies.items():
-            assert count <= 1 + self.unknown[body], f"{body} came {count} times, of which {self.unknown[body]} may be again"
+            assert count <= 1 + self.unknown[body], f"{body} is delivered {count} times, {self.unknown[body]} may be repeats"
 
 
 @pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])

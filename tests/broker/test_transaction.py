@@ -27,7 +27,7 @@ async def test_half_message_is_only_in_the_half_queue(path):
     assert answer.ext["transactionId"] == "U-a"
     assert decode_message_id(answer.ext["msgId"])[1] == half.physical_offset
     assert path.stored() == []
-    assert half.sys_flag & TRANSACTION_TYPE_MASK == 0, "else it would stand in no queue"
+    assert half.sys_flag & TRANSACTION_TYPE_MASK == 0, "with the flag it would be in no queue"
     assert properties(half) == {
         "TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U-a", "TAGS": "tag", "KEYS": "key", "CLUSTER": "DefaultCluster",
         "REAL_TOPIC": TOPIC, "REAL_QID": "0", "__transactionId__": "U-a",
@@ -75,7 +75,7 @@ async def test_commit_delivers_and_stores_an_op_message_for_both_versions(path):
     assert message.sys_flag & TRANSACTION_TYPE_MASK == COMMIT
     assert message.prepared_transaction_offset == half.physical_offset
     assert (message.born_timestamp_ms, message.born_host) == (half.born_timestamp_ms, half.born_host)
-    assert properties(message) == properties(half), "Apache renders them before it takes out what was for the broker"
+    assert properties(message) == properties(half), "as in Apache, the broker's own properties are delivered too"
     (op,) = path.stored(OP)
     assert (op.body, properties(op)) == (b"1", {"TAGS": "d"})
 
@@ -193,7 +193,7 @@ async def test_transaction_ended_without_op_message_stays_ended_in_the_process(p
     path = path.again()
     channel = path.producer()
     await path.advance(INTERVAL_MS)
-    assert len(channel.take()) == 2, "the next one asks"
+    assert len(channel.take()) == 2, "the next process checks them"
 
 
 async def test_each_transaction_ended_in_a_turn_has_its_own_op_message(path):
@@ -218,7 +218,7 @@ async def test_progress_advances_over_ended_transactions_once_synced(path):
     path.services.transactions.persist()
     assert path.progress() == (-1, -1), "nothing is synced"
     path.persist()
-    assert path.progress() == (1, 0), "the first op message names c, which is behind b"
+    assert path.progress() == (1, 0), "the first op message names c, which is after the open b"
     path.end(b)
     path.persist()
     assert path.progress() == (3, 3)
@@ -246,4 +246,4 @@ async def test_op_messages_of_both_versions_are_read(path):
     await path.advance(TIMEOUT_MS)
     assert [question.ext["msgId"] for question in channel.take()] == ["U-c"]
     path.persist()
-    assert path.progress() == (4, 2), "the copy is open, and no op message names anything before it"
+    assert path.progress() == (4, 2), "only the copy of c is open, and both op messages precede it"

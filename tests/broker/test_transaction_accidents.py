@@ -154,7 +154,7 @@ class Walk:
         for _ in range(3):
             life.pass_time(INTERVAL_MS + TIMEOUT_MS, 1.0)
             life.flush()
-        assert self.acknowledged <= self.decisions.keys(), "nobody was asked about a half message"
+        assert self.acknowledged <= self.decisions.keys(), "each open half message was checked"
         delivered = Counter(life.delivered())
         committed = {body for body, ending in self.decisions.items() if ending == COMMIT}
         assert self.acknowledged & committed <= delivered.keys() <= committed

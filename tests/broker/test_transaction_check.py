@@ -35,7 +35,7 @@ async def test_producer_is_checked_after_the_timeout_and_its_answer_counts(path)
     assert channel.take() == []
     await path.advance(1)
     first, second = channel.take()
-    assert first.code == RequestCode.CHECK_TRANSACTION_STATE and first.flag & 2, "it wants no answer of its own"
+    assert first.code == RequestCode.CHECK_TRANSACTION_STATE and first.flag & 2, "a oneway request"
     half, copy = path.halves()[0], path.halves()[2]
     assert (first.ext["tranStateTableOffset"], first.ext["commitLogOffset"]) == ("2", str(copy.physical_offset))
     assert (first.ext["msgId"], first.ext["transactionId"]) == ("U-a", "U-a")
@@ -193,7 +193,7 @@ async def test_calendar_steps_delay_no_check(path):
     path = path.again()
     channel = path.producer()
     await path.advance(INTERVAL_MS)
-    assert [question.ext["msgId"] for question in channel.take()] == ["U-forth"], "nor who starts behind its own log"
+    assert [question.ext["msgId"] for question in channel.take()] == ["U-forth"], "nor a start behind the log's times"
 
 
 async def test_half_message_behind_a_copy_is_checked_in_time(path):
@@ -291,7 +291,7 @@ async def test_process_may_be_killed_before_any_put(path, killed_at, persisted, 
     await _live(path, endings, 4 * INTERVAL_MS, persisted)
     delivered = path.bodies()
     assert set(delivered) == {"a", "c"}
-    assert len(delivered) - 2 <= 1, "a second time only what was committed right before the end"
+    assert len(delivered) - 2 <= 1, "only the last commit before the kill may be repeated"
     path.persist()
     assert path.progress() == (path.store.max_offset(HALF, 0), len(path.ops()))
 

@@ -151,12 +151,12 @@ async def test_values_entries_and_total_size_are_limited(tmp_path):
         assert (await put(call, "c", "x")).code == 0
         answer = await put(call, "d", "x")
         assert answer.code == ResponseCode.SYSTEM_ERROR and "maxKvEntries=3" in answer.remark
-        assert (await put(call, "a", "y")).code == 0, "one that is there may change"
+        assert (await put(call, "a", "y")).code == 0, "an existing entry may be changed"
         assert (await call(RequestCode.DELETE_KV_CONFIG, KVConfigKeyRequestHeader("ns", "b"))).code == 0
         assert (await put(call, "d", "x")).code == 0
     async with running(path, max_kv_entries=1) as call:
         found = await call(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader("ns", "d"))
-        assert found.ext["value"] == "x", "what an older file has is kept"
+        assert found.ext["value"] == "x", "existing entries beyond the limit are kept"
         assert (await put(call, "d", "y")).code == 0
 
 

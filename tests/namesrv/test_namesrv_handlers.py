@@ -194,7 +194,7 @@ def test_data_version_query_tells_whether_topics_changed(namesrv):
     assert namesrv.routes.expire() == []
 
 
-def test_unregistering(namesrv):
+def test_unregistered_broker_is_removed_with_its_topics(namesrv):
     register(namesrv)
     assert namesrv.ask(Code.UNREGISTER_BROKER, BrokerIdentityRequestHeader("a", "10.0.0.1:1", "c", 0)).code == 0
     assert namesrv.routes.topics() == []
@@ -232,7 +232,7 @@ def test_clients_after_4_9_4_get_enable_acting_master(namesrv, code):
         assert is_told or b"enableActingMaster" not in body
 
 
-def test_an_unknown_topic(namesrv):
+def test_route_of_an_unknown_topic_is_refused(namesrv):
     answer = namesrv.ask(Code.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("X"))
     assert answer.code == 17
     assert answer.remark.startswith("No topic route info in name server for the topic: X\nSee ")

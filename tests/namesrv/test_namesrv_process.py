@@ -176,7 +176,7 @@ def test_process_with_a_port_in_use_exits_with_a_one_line_error(tmp_path):
         (["-c", "/no/such/file"], 2, "/no/such/file: No such file or directory"),
     ],
 )
-def test_options(tmp_path, options, code, said):
+def test_command_line_options(tmp_path, options, code, said):
     got, out, err = Process(tmp_path, *options).end()
     assert got == code
     assert said in (out if code == 0 else err)
