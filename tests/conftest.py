@@ -1,4 +1,4 @@
-"""For all tests: examples have no deadline, as their time depends on the machine; order of the files; slow files."""
+"""Configuration of all tests: Hypothesis examples without a deadline, the order of the test files, and the mark `slow`."""
 
 import signal
 from typing import Any
@@ -11,7 +11,7 @@ settings.register_profile("pocketmq", deadline=None)
 settings.load_profile("pocketmq")
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-"""Servers inherit it: they keep ignoring a SIGHUP that was ignored at their start, as under `nohup`."""
+"""Restore the default also for servers, which inherit it: a SIGHUP ignored at their start (`nohup`) would stay ignored."""
 
 LONGEST_FILES = (
     "test_store_exchange.py",
@@ -51,7 +51,7 @@ LONGEST_FILES = (
     "test_client_push.py",
     "test_spark_notebook.py",
 )
-"""Test files that take longest, the longest first: begun last, one would leave the other processes idle at the end."""
+"""The slowest test files, slowest first. They run first: one started last would leave the other worker processes idle."""
 
 SLOW_FILES = frozenset(
     {
@@ -62,7 +62,7 @@ SLOW_FILES = frozenset(
         "test_timer_accidents.py", "test_timer_damage.py", "test_transaction_accidents.py",
     }
 )  # fmt: skip
-"""Test files without a JVM, Go and Spark that take more than some seconds; `make test-quick` leaves them out."""
+"""Test files that need no JVM, Go or Spark but take more than a few seconds; `make test-quick` skips them."""
 
 
 SPARK_ANALYTICS = "tests/spark_analytics/"
@@ -93,9 +93,9 @@ SHARED_SERVERS = ("client_cpp", "client_delay", "client_pull", "client_push", "c
 
 
 class Scheduling(LoadFileScheduling):
-    """Gives each file to one process; files that share a Spark session, or servers and clients, to the same one.
+    """Assigns each file to one worker process; files that share a Spark session, or servers and clients, to the same one.
 
-    A session takes many seconds of both cores to start and to warm up, a client in Java two seconds of one core.
+    Starting and warming up a Spark session or a Java client takes much CPU time.
     """
 
     def _split_scope(self, nodeid: str) -> str:

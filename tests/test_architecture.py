@@ -1,4 +1,4 @@
-"""Hold the code against ARCHITECTURE.md: import directions, sizes, and declarations that exist once."""
+"""Check the code against ARCHITECTURE.md: import directions, sizes, and declarations that must exist only once."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TOP_LEVEL = ("pocketmq", "pyspark_rocketmq")
-"""The import names of an installed distribution."""
+"""The top-level packages of the installed distribution."""
 OUR_FOLDERS = {
     "admin",
     "broker",
@@ -40,11 +40,11 @@ PRINTING = (
     "pocketmq.runtime.command_line.commands",
     "pocketmq.spark_analytics.commands.report",
 )
-"""Modules that write to standard output, beside every `__main__`."""
+"""Modules that may write to standard output, besides every `__main__`."""
 
 
 def sources() -> Iterator[tuple[str, Path]]:
-    """(dotted name, path) of every module that is installed; `pocketmq` holds links to some of its packages."""
+    """Yield the dotted name and the path of every installed module. Some packages in `pocketmq` are symbolic links."""
     for top in TOP_LEVEL:
         folders = [ROOT / top]
         while folders:
@@ -66,7 +66,7 @@ MODULES = dict(sources())
 
 
 def imports(path: Path) -> set[str]:
-    """Dotted names that a module imports; of ours the modules, of `from a import b` the module b where there is one."""
+    """Return the dotted names that a module imports. `from a import b` gives a.b if that is a module of ours, else a."""
     names: set[str] = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -81,7 +81,7 @@ def imports(path: Path) -> set[str]:
 
 
 def import_rules() -> dict[str, list[str]]:
-    """Package -> prefixes that it may import, from the block in ARCHITECTURE.md."""
+    """Return the prefixes that each package may import, from the block in ARCHITECTURE.md."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     block = text.partition("<!-- imports -->")[2].partition("<!-- end -->")[0]
     rows = re.findall(r"^ +([\w.]+) +->(.*)$", block, re.MULTILINE)
@@ -100,18 +100,18 @@ def is_within(name: str, prefix: str) -> bool:
 
 
 def rule_of(name: str) -> str | None:
-    """The most particular row for a module."""
+    """Return the package of the most specific row for a module."""
     return max((package for package in RULES if is_within(name, package)), key=len, default=None)
 
 
-def test_there_is_something_to_read():
+def test_modules_and_import_rules_are_found():
     assert len(MODULES) > 200
     assert len(RULES) >= 9
     assert {name.split(".")[1] for name in MODULES if "." in name} >= {"runtime", "remoting", "namesrv", "store", "broker"}
 
 
-def test_every_package_has_a_row_in_the_architecture():
-    # `pocketmq` and `pocketmq.__main__` only hand over to the others; an `__init__` may be empty.
+def test_every_package_has_an_import_rule():
+    # `pocketmq` and `pocketmq.__main__` only import from other packages; an `__init__` may be empty.
     without = [name for name, path in MODULES.items() if rule_of(name) is None and path.read_text().strip()]
     assert without == ["pocketmq", "pocketmq.__main__"]
 
@@ -129,7 +129,7 @@ def test_imports_follow_the_architecture(package):
     assert wrong == []
 
 
-def test_no_import_circle_between_the_rows():
+def test_no_import_cycle_between_packages():
     arrows: dict[str, set[str]] = defaultdict(set)
     for name, path in MODULES.items():
         own = rule_of(name)
@@ -144,7 +144,7 @@ def test_no_import_circle_between_the_rows():
 
 
 def test_our_packages_are_imported_by_one_name():
-    """In the tests and tools, too: `import store` and `import pocketmq.store` would load two modules."""
+    """Also check the tests and tools: `import store` and `import pocketmq.store` would load two modules."""
     folders = (*TOP_LEVEL, *OUR_FOLDERS, "tests", "bench", "demo", "examples")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     assert len(paths) > 400
@@ -157,7 +157,7 @@ def test_our_packages_are_imported_by_one_name():
 
 
 @pytest.mark.parametrize("package", NO_EVENT_LOOP)
-def test_some_packages_know_no_event_loop(package):
+def test_some_packages_import_no_event_loop(package):
     wrong = [
         f"{name} imports {target}"
         for name, path in MODULES.items()
@@ -168,7 +168,7 @@ def test_some_packages_know_no_event_loop(package):
     assert wrong == []
 
 
-def test_modules_are_short_and_nameable():
+def test_modules_are_short_and_have_specific_names():
     too_long = {name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > MODULE_LINES_MAX}
     assert too_long == {}
     assert [name for name in MODULES if VAGUE & set(name.split("."))] == []
@@ -190,7 +190,7 @@ def test_functions_are_short():
     assert too_long == []
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     assert [name for name, path in MODULES.items() if path.read_text().strip() and not ast.get_docstring(tree(path))] == []
 
 
@@ -204,7 +204,7 @@ def _is_header(node: ast.AST) -> bool:
     )
 
 
-def test_headers_are_declared_in_their_place():
+def test_headers_are_declared_in_remoting_headers():
     allowed = ("pocketmq.remoting.headers.", "pocketmq.remoting.header")
     assert [
         f"{name}: {node.name}"
@@ -244,7 +244,7 @@ def test_formats_are_declared_in_layout_modules_only():
     assert wrong == []
 
 
-def test_no_module_prints_but_the_command_lines():
+def test_only_command_line_modules_print():
     wrong = [
         f"{name}:{node.lineno}"
         for name, path in MODULES.items()
@@ -259,7 +259,7 @@ def test_no_module_prints_but_the_command_lines():
 
 
 def test_shared_test_modules_are_imported_from_the_package_tests():
-    """By their full name, so that neither pytest nor a program needs the folders of tests on `sys.path`."""
+    """They are imported by their full name, so that neither pytest nor a program needs the test folders on `sys.path`."""
     paths = sorted((ROOT / "tests").rglob("*.py"))
     folders = {path.parent for path in paths}
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
@@ -274,14 +274,14 @@ def test_shared_test_modules_are_imported_from_the_package_tests():
 
 
 def _is_sleep(node: ast.Call) -> bool:
-    """A call of any `sleep`, but not of `sleep(0)`, which only gives the loop its turn."""
+    """Return whether a call is any `sleep` except `sleep(0)`, which only yields to the event loop."""
     called = node.func
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return name == "sleep" and not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0)
 
 
 def _sleeps(path: Path) -> Iterator[int]:
-    """Lines where a test sleeps outside a loop that looks at a condition, without a comment that says why."""
+    """Yield the lines where a test sleeps outside a loop, without a comment that says why."""
     text = path.read_text().splitlines()
 
     def walk(node: ast.AST, is_waiting: bool) -> Iterator[int]:

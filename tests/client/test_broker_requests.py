@@ -72,7 +72,7 @@ def table(body: bytes, name: str) -> dict[str, Any]:
     return found
 
 
-async def test_running_info_tells_settings_queues_and_rates(asked: Asked) -> None:
+async def test_running_info_has_settings_queues_and_rates(asked: Asked) -> None:
     answer = await asked.running_info()
     info = fastjson.loads(bytes(answer.body))
     assert info["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
@@ -85,7 +85,7 @@ async def test_running_info_tells_settings_queues_and_rates(asked: Asked) -> Non
     assert "PushConsumer._keep_balanced" in with_stacks["jstack"]
 
 
-async def test_messages_that_wait_for_the_listener_are_counted(asked: Asked) -> None:
+async def test_running_info_counts_messages_waiting_for_the_listener(asked: Asked) -> None:
     entered, go = asyncio.Event(), asyncio.Event()
 
     async def slow(message: MessageExt) -> None:
@@ -103,7 +103,7 @@ async def test_messages_that_wait_for_the_listener_are_counted(asked: Asked) -> 
         go.set()
 
 
-async def test_message_is_consumed_directly_without_change_of_offsets(asked: Asked) -> None:
+async def test_directly_consumed_message_does_not_change_offsets(asked: Asked) -> None:
     answer = await asked.directly(asked.sent[1])
     result = fastjson.loads(bytes(answer.body))
     assert (result["consumeResult"], result["order"], result["autoCommit"]) == ("CR_SUCCESS", False, True)
@@ -111,7 +111,7 @@ async def test_message_is_consumed_directly_without_change_of_offsets(asked: Ask
     assert list(asked.consumer.offsets("T").values()) == [MESSAGES]
 
 
-async def test_failure_of_the_listener_is_the_result_and_its_remark(asked: Asked) -> None:
+async def test_directly_consumed_message_reports_the_listener_error(asked: Asked) -> None:
     async def fail(message: MessageExt) -> None:
         raise KeyError("price")
 
@@ -131,14 +131,14 @@ async def test_message_of_a_topic_without_listener_is_refused(asked: Asked) -> N
     )
 
 
-async def test_offsets_of_a_topic_are_told(asked: Asked) -> None:
+async def test_consumer_reports_its_offsets_of_a_topic(asked: Asked) -> None:
     code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
     answer = await asked.ask(code, ConsumerStatusRequestHeader("T", "g"))
     offsets = {asked.client_id: {'{"brokerName":"broker-a","queueId":0,"topic":"T"}': MESSAGES}}
     assert table(answer.body.replace(b"consumerTable", b"t"), "t") == offsets
 
 
-async def test_reset_by_the_broker_is_followed(asked: Asked) -> None:
+async def test_consumer_follows_an_offset_reset_by_the_broker(asked: Asked) -> None:
     asked.cluster.broker.services.config.use_server_side_reset_offset = False
     await until(lambda: asked.cluster.broker.services.offsets.query("g", "T", 0) == MESSAGES)
     answer = await asked.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader("T", "g", 0))
@@ -147,7 +147,7 @@ async def test_reset_by_the_broker_is_followed(asked: Asked) -> None:
     assert asked.got[MESSAGES:] == asked.got[:MESSAGES]
 
 
-async def test_reset_as_a_list_is_followed(asked: Asked) -> None:
+async def test_consumer_follows_an_offset_reset_in_list_form(asked: Asked) -> None:
     row = {"brokerName": "broker-a", "queueId": 0, "topic": "T", "offset": MESSAGES - 1}
     body = fastjson.dumps({"offsetTable": [row]})
     asked.channel.invoke_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader("T", "g", 0), body)
@@ -167,7 +167,7 @@ async def test_request_for_another_group_is_refused(asked: Asked) -> None:
     "body", [b"", b"[]", b'{"offsetTable":{{"brokerName":1}:2}}', b'{"offsetTable":[{"topic":"T"}]}', b'{"offsetTable":7}',
              b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:-5}}'],
 )  # fmt: skip
-async def test_unreadable_reset_is_ignored(asked: Asked, body: bytes) -> None:
+async def test_invalid_offset_reset_is_ignored(asked: Asked, body: bytes) -> None:
     asked.channel.invoke_oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader("T", "g", 0), body)
     assert (await asked.running_info()).code == ResponseCode.SUCCESS, "it comes after the reset on the same connection"
     await asked.producer.send(Message("T", b"next"))

@@ -1,4 +1,4 @@
-"""The client with a master and its slave: reads go on at the slave while the master is away, and back when it lives."""
+"""The client with a master and its slave: consumers read from the slave while the master is down, then from the master."""
 
 import asyncio
 import contextlib
@@ -102,7 +102,7 @@ async def send(namesrv: str, numbers: range) -> list[bytes]:
     return bodies
 
 
-async def test_consumption_goes_on_at_the_slave_and_back_at_the_master() -> None:
+async def test_consumption_moves_to_the_slave_and_back_to_the_master() -> None:
     async with running_pair() as pair:
         namesrv, inbox = address(pair.namesrv), GatedInbox(pause_after=40)
         bodies = await send(namesrv, range(400))
@@ -120,8 +120,8 @@ async def test_consumption_goes_on_at_the_slave_and_back_at_the_master() -> None
         assert sum(offsets.query("G", "T", queue_id) for queue_id in range(4)) == 440
 
 
-async def test_master_that_stops_hands_its_consumers_to_the_slave() -> None:
-    """A client as Apache's, whose route is old, goes only to the broker that the last answer suggested."""
+async def test_stopping_master_suggests_the_slave_to_its_consumers() -> None:
+    """A client with an outdated route, such as Apache's, pulls only from the broker that the last answer suggested."""
     async with running_pair() as pair, connected() as client:
         await send(address(pair.namesrv), range(400))
         await pair.copied()
@@ -154,7 +154,7 @@ async def test_master_that_stops_hands_its_consumers_to_the_slave() -> None:
         assert last.suggest_which_broker_id == 0, "the master, if it is back"
 
 
-async def test_master_without_a_slave_refuses_pulls_while_it_stops() -> None:
+async def test_stopping_master_without_a_slave_refuses_pulls() -> None:
     async with running_namesrv() as namesrv, connected() as client, running_broker(namesrv) as broker:
         await send(address(namesrv), range(8))
         broker.services.ha.begin_stop()  # type: ignore[union-attr]
@@ -164,7 +164,7 @@ async def test_master_without_a_slave_refuses_pulls_while_it_stops() -> None:
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def test_offsets_stored_at_the_slave_are_carried_to_the_master() -> None:
+async def test_offsets_committed_at_the_slave_are_copied_to_the_master() -> None:
     async with running_pair() as pair:
         namesrv, inbox = address(pair.namesrv), GatedInbox(pause_after=4)
         await send(namesrv, range(40))
@@ -180,7 +180,7 @@ async def test_offsets_stored_at_the_slave_are_carried_to_the_master() -> None:
         assert [pair.master.services.offsets.query("G", "T", queue_id) for queue_id in range(4)] == [10] * 4
 
 
-async def test_consumer_that_starts_without_the_master_continues_at_the_offsets_of_the_slave() -> None:
+async def test_consumer_started_without_the_master_resumes_at_slave_offsets() -> None:
     async with running_pair() as pair:
         namesrv, first, second = address(pair.namesrv), GatedInbox(), GatedInbox()
         await send(namesrv, range(8))
@@ -232,7 +232,7 @@ async def test_suggested_broker_that_does_not_exist_is_replaced_by_the_master() 
         assert pair.master.services.stats.get_total.nums == 24
 
 
-async def test_pull_beyond_the_end_of_a_slave_is_not_repeated_at_once() -> None:
+async def test_pull_beyond_the_end_of_a_slave_queue_keeps_its_offset() -> None:
     async with running_pair() as pair:
         await send(address(pair.namesrv), range(4))
         await pair.copied()
@@ -245,7 +245,7 @@ async def test_pull_beyond_the_end_of_a_slave_is_not_repeated_at_once() -> None:
             assert (await puller.min_offset(queue), await puller.max_offset(queue)) == (0, 1)
 
 
-async def test_producer_goes_on_to_a_broker_name_with_a_master() -> None:
+async def test_producer_sends_only_to_broker_names_that_have_a_master() -> None:
     async with running_pair() as pair, running_broker(pair.namesrv, broker_name="other") as other:
         async with Producer(address(pair.namesrv), "p") as producer:
             await producer.create_topic("T")
@@ -262,7 +262,7 @@ async def test_producer_goes_on_to_a_broker_name_with_a_master() -> None:
         assert other.services.store.max_physical_offset > 0
 
 
-async def test_producer_without_any_master_is_told_and_sends_again_when_one_is_back(monkeypatch: Any) -> None:
+async def test_sends_without_any_master_fail_until_a_master_is_back(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.client.client_instance.ROUTE_REFRESH_S", 3600)
     async with running_pair() as pair, Producer(address(pair.namesrv), "p") as producer:
         await producer.send(Message("T", b"1"))
@@ -290,7 +290,7 @@ async def test_slaves_get_the_heartbeats_of_consumers_only() -> None:
         await until(lambda: pair.slave.services.clients.consumer_group("G") is None)
 
 
-async def test_one_broker_that_refuses_heartbeats_does_not_keep_them_from_others() -> None:
+async def test_heartbeats_reach_other_brokers_if_one_refuses_them() -> None:
     async with running_pair() as pair:
         await send(address(pair.namesrv), range(4))
         await pair.copied()
@@ -307,7 +307,7 @@ async def test_one_broker_that_refuses_heartbeats_does_not_keep_them_from_others
             await instance.close("G")
 
 
-async def test_message_is_sent_back_to_another_master_while_its_own_is_away() -> None:
+async def test_message_is_sent_back_to_another_master_if_its_own_is_down() -> None:
     gate, taken = asyncio.Event(), list[tuple[int, str, str]]()
 
     async def listen(message: MessageExt) -> None:

@@ -64,7 +64,7 @@ async def test_tag_subscription_skips_other_messages_and_their_offsets(cluster: 
         assert await puller.committed(queue) == 6
 
 
-async def test_a_batch_and_its_order(cluster: Cluster) -> None:
+async def test_batch_is_stored_and_consumed_in_order(cluster: Cluster) -> None:
     inbox = Inbox()
     async with Producer(cluster.namesrv, "p") as producer:
         result = await producer.send_batch([Message("T", b"%d" % i) for i in range(5)])

@@ -33,7 +33,7 @@ from pocketmq.remoting.bodies import MessageQueue
 TOPIC: Final = "Set"
 PRODUCERS: Final = 4
 PAUSE_S: Final = 0.02
-"""Between two messages of a producer."""
+"""Pause between two messages of a producer."""
 SEND_TIMEOUT_S: Final = 2.0
 RECOVER_MAX_S: Final = 60.0
 SETTINGS: Final = {
@@ -81,7 +81,7 @@ class Findings:
 
 
 class Workload:
-    """The producers and consumers of a run, and what they saw."""
+    """The producers and consumers of a run, and the messages that they sent and received."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv
@@ -202,7 +202,7 @@ class Checker:
         what = "promote" if rng.random() < 0.15 else f"{rng.choice(ACTIONS)} {rng.choice(TARGETS)}"
         hold_s, before_s = rng.uniform(0.1, 2.5), rng.uniform(0, 1)
         is_master_first = rng.random() < 0.5
-        await asyncio.sleep(before_s)  # the time of the accident is random
+        await asyncio.sleep(before_s)  # the time of the fault is random
         self._say(f"{what} for {hold_s:.1f} s")
         self.findings.rounds[what] += 1
         if what == "promote":
@@ -214,7 +214,7 @@ class Checker:
                 nodes.reverse()
             for node in nodes:
                 await asyncio.to_thread(getattr(node, action))
-            await asyncio.sleep(hold_s)  # and so is its duration
+            await asyncio.sleep(hold_s)  # the duration of the fault is random
             for node in nodes:
                 await asyncio.to_thread(self._undo, node, action)
         await self._recovered(workload, what)
@@ -246,7 +246,7 @@ class Checker:
         return {"brokerId": "1", "brokerRole": "SLAVE"}
 
     async def _recovered(self, workload: Workload, what: str) -> None:
-        """Wait until a message is acknowledged that was sent from now on."""
+        """Wait until another message is acknowledged. Raise TimeoutError if none is within RECOVER_MAX_S."""
         begin = time.monotonic()
         while not workload.acknowledged_one_after(begin):
             if time.monotonic() - begin > RECOVER_MAX_S:
@@ -300,7 +300,7 @@ class Checker:
             ]
 
     def _compare_logs(self) -> None:
-        """Compare what both stopped brokers have of the log."""
+        """Compare the log files that both stopped brokers have."""
         logs = [node.store / "commitlog" for node in (self._master, self._slave)]
         names = sorted({path.name for path in logs[0].iterdir()} & {path.name for path in logs[1].iterdir()})
         for name in names:
@@ -311,7 +311,7 @@ class Checker:
 def check(
     folder: Path, rounds: int, flush: str, seed: int, say: Callable[[str], None], done: Callable[[], None]
 ) -> Findings:
-    """Run the checker; return what it found."""
+    """Run the checker; return its findings."""
     return asyncio.run(Checker(folder, flush, seed, say).run(rounds, done))
 
 

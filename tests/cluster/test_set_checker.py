@@ -9,9 +9,7 @@ from tests.cluster.set_checker import check
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("flush", "seed"), [("ASYNC_FLUSH", 3), ("SYNC_FLUSH", 4)])
-def test_no_acknowledged_message_is_lost_while_brokers_die_pause_and_change_roles(
-    flush: str, seed: int, tmp_path: Path
-) -> None:
+def test_acknowledged_messages_survive_kills_pauses_and_role_changes(flush: str, seed: int, tmp_path: Path) -> None:
     findings = check(tmp_path, 6, flush, seed, lambda what: None, lambda: None)
     assert findings.is_good, findings.text()
     assert findings.acknowledged > 100

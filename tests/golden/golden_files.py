@@ -1,4 +1,4 @@
-"""The stores in this folder, which Apache's own brokers wrote, unpacked."""
+"""Unpacking of the stores in this folder, which Apache's brokers wrote."""
 
 import os
 import tarfile
@@ -8,11 +8,11 @@ from typing import Final
 
 GOLDEN: Final = Path(__file__).parent
 TIMER_FILES: Final = ("timerwheel", "timerlog")
-"""38 MB of zeros, mostly."""
+"""Files of timer messages: 38 MB, mostly zeros."""
 
 
 def unpack_golden(name: str, folder: Path, leave_out: Container[str] = ()) -> Path:
-    """Unpack a store with its modification times; its root, `folder`/store. `leave_out`: names of files and folders."""
+    """Unpack a store with its modification times, without files and folders in `leave_out`; return its root."""
     with tarfile.open(GOLDEN / name / "store.tar.gz") as archive:
         for member in archive:
             if not member.isfile() or any(part in leave_out for part in member.name.split("/")):

@@ -1,4 +1,4 @@
-"""Whether work is linear: the CPU time of a text and of one four times as long."""
+"""Check that work is linear, by its CPU time for an input and for one four times as large."""
 
 import contextlib
 import gc
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def cpu_s(work: Callable[[], object], repeats: int = 3) -> float:
-    """The least CPU time of some runs. What `work` refuses with a ValueError counts like what it takes."""
+    """Return the least CPU time of some runs of `work`, including runs that end with a ValueError."""
     gc.collect()
     times = []
     for _ in range(repeats):
@@ -20,7 +20,7 @@ def cpu_s(work: Callable[[], object], repeats: int = 3) -> float:
 
 
 def assert_linear(work: Callable[[Any], object], make: Callable[[int], Any], size: int) -> None:
-    """Fail when four times as much takes far more than four times as long. (16 times would be quadratic.)"""
+    """Fail if an input four times as large takes far more than four times as long. (Quadratic work takes 16 times.)"""
     small, large = make(size), make(4 * size)
     quick = max(cpu_s(lambda: work(small)), 0.0005)
     slow = cpu_s(lambda: work(large))

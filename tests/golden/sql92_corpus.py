@@ -1,8 +1,8 @@
-"""Expressions of SQL92 and messages for them, made by chance; and what Apache 5.5.0 said of them.
+"""Random SQL92 expressions and messages, and the verdicts of Apache 5.5.0 on them.
 
-`sql92.jsonl.gz` holds the messages' property strings in its first line, then an expression with Apache's verdicts a line: a
-letter a message, (T)rue, (F)alse, (N)one, (E)rror, or X for an expression that it does not compile.
-tests/interop/test_sql92_verdicts.py asks Apache again, and made the file (`--write-golden`).
+The first line of `sql92.jsonl.gz` has the messages' property strings. Each further line has an expression and Apache's
+verdicts: one letter per message, (T)rue, (F)alse, (N)one or (E)rror; or a single X if the expression does not compile.
+tests/interop/test_sql92_verdicts.py compares the file with Apache's verdicts, and writes it with `--write-golden`.
 """
 
 import gzip
@@ -57,7 +57,7 @@ ODD_ENTRIES = [
 
 
 def messages(chance: random.Random, count: int) -> Messages:
-    """In some a name comes twice, an entry is none, or the last separator is there, as clients of 5.x write it."""
+    """Return random messages. Some have a name twice, an invalid entry, or a final separator, as 5.x clients write it."""
     made: Messages = ["", "\x02".join(f"{name}\x015" for name in NAMES[:-1])]
     while len(made) < count:
         names = [name for name in NAMES[:-1] if chance.random() < 0.8]
@@ -113,7 +113,7 @@ class Expressions:
             operator = chance.choice(["=", "=", "<>", "<", "<=", ">", ">="])
             space = chance.choice(["", " "])
             right = self._operand()
-            if operator not in ("=", "<>") and chance.random() < 0.8:  # refuses most of what = takes
+            if operator not in ("=", "<>") and chance.random() < 0.8:  # these operators refuse most operands that = accepts
                 left, right = self._name(), self._bound()
             return f"{left}{space}{operator}{space}{right}"
         if kind == "between":
@@ -187,7 +187,7 @@ def expressions(chance: random.Random, count: int, *, with_words_of_5: bool = Tr
 
 
 def our_verdicts(text: str, found: Messages) -> str:
-    """A letter for each message: T it is wanted, F by NOT it is wanted, - neither; X for what is no expression."""
+    """Return one letter per message: T if the expression selects it, F if its negation does, else -; X if it is invalid."""
     try:
         tree = parse(text)
     except ExpressionError:

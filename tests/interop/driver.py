@@ -152,7 +152,7 @@ class Driver:
     def pop_in_order(
         self, address: str, topic: str, group: str, attempt_id: str, count: int = 3, poll_ms: int = 0, **who: str
     ) -> list[Received]:
-        """Pops messages of queue 0 in order, invisible for a minute. Java 5.5.0 only, as the two below."""
+        """Pops messages of queue 0 in order, invisible for a minute. Java 5.5.0 only, like the next two operations."""
         fields = {"count": count, "invisibleMs": 60_000, "pollMs": poll_ms, "attemptId": attempt_id, **who}
         return [Received(**item) for item in self.call("pop", address=address, topic=topic, group=group, **fields)]
 

@@ -17,7 +17,7 @@ from tests.interop.servers import JAVA_OPTIONS, Cluster
 CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
 CPP = "cpp"
 with_cpp = pytest.mark.parametrize("client_name", (*CLIENTS, CPP), scope="session")
-"""For tests of what the C++ client's C interface can do, too."""
+"""Marks tests that also run with the C++ client, because its C interface has all that they need."""
 SKIPPED: set[str] = set()  # reasons, for the summary
 
 

@@ -50,7 +50,7 @@ def mounted(kind: str, size_mb: int, folder: Path) -> Iterator[Path]:
 
 
 class Sender:
-    """Sends, and records the acknowledged messages: (queue, queue offset) -> CRC of the body; of timer messages the CRC."""
+    """Sends messages and records the acknowledged ones: (queue, queue offset) -> body CRC; of timer messages the CRC."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}
@@ -117,7 +117,7 @@ def until_accepted(sender: Sender, connection: Connection) -> float:
 
 def fill(sender: Sender, connection: Connection) -> None:
     count = refused = 0
-    while refused < REFUSED_IN_A_ROW:  # a smaller one may still fit
+    while refused < REFUSED_IN_A_ROW:  # a smaller message may still fit
         if sender.send(connection):
             count, refused = count + 1, 0
         else:
@@ -142,7 +142,7 @@ def restart_on_full(cluster: Cluster, sender: Sender, disk: Path, path: Path) ->
     with Connection(cluster.broker_address) as connection:
         sender.audit(connection)
         print("  opens without free space, and has all messages")
-        fill(sender, connection)  # the last reserved step of the log may have space
+        fill(sender, connection)  # space that the log has reserved may be left
     rest.unlink()
     path.unlink()
 
@@ -152,7 +152,7 @@ def run(kind: str, size_mb: int, flush: str, warning_level: int, folder: Path) -
         config = {"flushDiskType": flush, "mappedFileSizeCommitLog": 8 << 20, "maxMessageSize": 1 << 16,
                   "maxHashSlotNum": 5000, "maxIndexNum": 20_000, "cleanFileForciblyEnable": "false",
                   "diskSpaceWarningLevelRatio": warning_level}  # fmt: skip
-        # On another file system, for the broker's output.
+        # `folder` is on another file system, so that the broker's output can be written.
         cluster, sender = Cluster(folder / "servers", Pocketmq(), **config), Sender()
         cluster.store = disk / "store"
         try:
@@ -195,7 +195,7 @@ def main() -> int:
     if os.geteuid() != 0:
         print("needs root: it mounts a file system", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # unmounts on the way out
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the file system is unmounted
     for flush in [arguments.flush] if arguments.flush else ["SYNC_FLUSH", "ASYNC_FLUSH"]:
         print(f"{arguments.kind}, {arguments.size_mb} MB, {flush}")
         with tempfile.TemporaryDirectory(prefix="full-disk-") as folder:

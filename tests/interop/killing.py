@@ -65,7 +65,7 @@ async def load_until_killed(cluster: Cluster, load: Load, seconds: float) -> Non
     """Loads the broker for some time, at least until a message is acknowledged, and kills it."""
     load.anything_taken.clear()
     sending = asyncio.create_task(load.run(cluster.broker_address))
-    await asyncio.wait({sending}, timeout=seconds)  # only breaks off earlier if the broker fails
+    await asyncio.wait({sending}, timeout=seconds)  # ends earlier only if the broker fails
     await asyncio.wait_for(load.anything_taken.wait(), FIRST_DEADLINE_S)
     assert cluster.broker
     cluster.kill_broker()

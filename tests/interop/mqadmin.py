@@ -29,7 +29,7 @@ class Mqadmin:
         return self.run_for_exit_code(namesrv_address, command, *arguments)[1]
 
     def run_for_exit_code(self, namesrv_address: str, command: str, *arguments: str) -> tuple[int, str]:
-        """As `run`, but returns also the code with which a process of its own would have ended."""
+        """As `run`, but also returns the exit code that a separate process would have had."""
         with self._lock:
             return self._run([command, "-n", namesrv_address, *arguments])
 

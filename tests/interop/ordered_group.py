@@ -1,4 +1,4 @@
-"""A group of ordered consumers, each in a process of its own, and how long its queues stand still when a member leaves."""
+"""A group of ordered consumers, each in its own process, and the time that its queues stand still when a member leaves."""
 
 import bisect
 import itertools
@@ -29,7 +29,7 @@ class Member:
     def __init__(self, name: str, driver: Driver) -> None:
         self.name = name
         self.driver = driver
-        self.count = 0  # of its messages that are in `OrderedGroup._arrivals`
+        self.count = 0  # number of its messages that are in `OrderedGroup._arrivals`
 
 
 class OrderedGroup:

@@ -82,7 +82,7 @@ def check_every_key(connection: Connection, records: Records) -> int:
 
 
 def check_by_id(connection: Connection, records: Records) -> int:
-    """Checks that every record is found by its physical offset, which is what a message id has. Returns their number."""
+    """Checks that every record is found by its physical offset, which a message id contains. Returns their number."""
     all_records = [record for queue in records.values() for record in queue]
     requests: list[tuple[int, dict[str, object], bytes]] = [
         (VIEW_MESSAGE_BY_ID, {"offset": record.physical_offset}, b"") for record in all_records
@@ -121,7 +121,7 @@ def check_by_time(connection: Connection, records: Records, version: str, store:
     count = 0
     for (topic, queue_id), queue in records.items():
         files = len([*(store / "consumequeue" / topic / str(queue_id)).iterdir()])
-        if not queue or version == "4.9.4" and files > 1:  # it searches one file only, chosen by the file's own time
+        if not queue or version == "4.9.4" and files > 1:  # 4.9.4 searches only one file, chosen by its modification time
             continue
         first = queue[0].queue_offset
         times = [record.store_timestamp_ms for record in queue]
@@ -170,7 +170,7 @@ def files(store: Path) -> dict[str, bytes]:
 
 
 def document(data: bytes) -> Any:
-    """A file of `config/`: JSON whose keys may be bare numbers."""
+    """Parse a file of `config/`: JSON whose keys may be bare numbers."""
     return json.loads(_BARE_KEY.sub(lambda m: m[1] or f'{m[2]}"{m[3]}"', data.decode()))
 
 

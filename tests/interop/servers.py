@@ -46,11 +46,11 @@ JAVA_OPTIONS = (
     "-XX:-UsePerfData",
 )
 AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200, "timerFlushIntervalMs": 10_000}
-"""Settings of Apache's 5.x brokers: with the first one's default they loop without a pause for their first ten seconds, with
-the second one's they compare the wheel of timer messages, byte by byte, with its file each second."""
+"""Settings of Apache's 5.x brokers. With the default transactionMetricFlushInterval they loop without a pause for ten
+seconds; with the default timerFlushIntervalMs they compare the whole timer wheel with its file each second."""
 WITHOUT_TLS = {"tls.server.mode": "disabled"}
-"""Setting of an Apache server that no client asks for TLS: otherwise it makes a key and a certificate at each start, which
-takes several times as long as all the rest."""
+"""Setting of an Apache server whose clients do not use TLS. Without it, the server generates a key and a certificate at each
+start, which takes several times as long as the rest of the start."""
 
 
 class ServerProcess:
@@ -117,7 +117,7 @@ class Pocketmq:
     name = "pocketmq"
 
     def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]:
-        # By default it is in the user's home, which all servers of all tests would share.
+        # The default path is in the user's home, so that the servers of all tests would share the file.
         kv_config = folder / "namesrv" / "kvConfig.json"
         config = _write_config(folder / "namesrv.conf", {"listenPort": 0, "kvConfigPath": kv_config, **tls})
         process = ServerProcess([sys.executable, "-m", "namesrv", "-c", str(config)], folder / "namesrv.log")
@@ -256,7 +256,7 @@ class Cluster:
 def auth_settings(folder: Path) -> dict[str, object]:
     """Return the settings of a broker that checks requests against users and ACLs of 5.x.
 
-    5.5.0 has none without the providers, and without the path keeps them in the user's home.
+    Without the providers 5.5.0 has no users and ACLs; without the path it keeps them in the user's home.
     """
     providers = {
         f"{kind.lower()}MetadataProvider": f"org.apache.rocketmq.auth.{kind.lower()}.provider.Local{kind}MetadataProvider"
@@ -309,7 +309,7 @@ def _free_port(beside: tuple[int, ...]) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether Java could listen on the port: on every address, and despite remains of closed connections."""
+    """Return whether Java could listen on the port on all addresses. Closed connections in TIME_WAIT do not prevent it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

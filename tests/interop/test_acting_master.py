@@ -1,7 +1,7 @@
-"""Acting masters together with Apache's 5.5.0: its name server with PocketMQ's brokers, and the other way round.
+"""Acting masters in clusters of PocketMQ and Apache 5.5.0, with different roles played by Apache.
 
-The master of one broker name is killed while delayed messages wait. Its slave acts: the route shows it as a read-only
-master, and what is due is sent to the master of another broker name. Then the master is started again.
+The master of one broker name is killed while delayed messages wait. Its slave becomes acting master: the route shows it as a
+read-only master, and it sends due messages to the master of another broker name. Then the master is started again.
 """
 
 import itertools
@@ -22,10 +22,11 @@ from tests.interop.wire import Connection
 TOPIC, QUEUES, COUNT = "T", 2, 30
 GET_ROUTEINFO_BY_TOPIC = 105
 NAMESRV_CONFIG: dict[str, object] = {"supportActingMaster": "true", "scanNotActiveBrokerInterval": 1000}
-# brokerNotActiveTimeoutMillis stays at 10 s: a killed broker's connection closes, and a slave that a busy machine delays
-# must not be taken for dead, since a master starts without the progress of a slave that no name server knows.
+# brokerNotActiveTimeoutMillis stays at 10 s. A killed broker is noticed by its closed connection, and a slave that is
+# delayed on a busy machine must not be taken for dead: a master starts without the progress of a slave that no name server
+# knows.
 # totalReplicas: with 1, Apache's master does not ask its slave for progress before it registers.
-# timerFlushIntervalMs: Apache's brokers compare the whole wheel with its file each time; here are no timer messages.
+# timerFlushIntervalMs: Apache's brokers compare the whole timer wheel with its file each time; no timer messages are sent.
 ACTING: dict[str, object] = {
     **CONFIG, "enableSlaveActingMaster": "true", "enableRemoteEscape": "true", "brokerIP2": "127.0.0.1",
     "timerFlushIntervalMs": 10_000,
@@ -87,7 +88,7 @@ def bodies(*clusters: Cluster) -> list[str]:
 
 
 def said(cluster: Cluster) -> str:
-    """Return the broker's warnings and what it says of slaves."""
+    """Return the broker's warnings and its log lines about slaves."""
     lines = (cluster.folder / "broker.log").read_text(errors="replace").splitlines()
     return "\n".join(line for line in lines if "slave" in line or "WARN" in line)
 
@@ -112,7 +113,7 @@ def test_slave_acts_as_master_and_hands_back(
         Connection(cluster.broker_address).create_topic(TOPIC, QUEUES)
     both = {"0": master.broker_address, "1": slave.broker_address}
     wait_until("both names have the topic, and a slave", lambda: "b" in route(master) and route(master)["a"] == (both, {6}))
-    if master.flavour is THEIRS:  # without a saved progress it takes none from its slave later, as its own counts as newer
+    if master.flavour is THEIRS:  # without saved progress it ignores its slave's later, because its own counts as newer
         wait_until("the master saves its progress", (master.store / "config" / "delayOffset.json").exists)
     connection = Connection(master.broker_address)
     for number in range(COUNT):

@@ -1,4 +1,4 @@
-"""Orderly consumers go on at an acting master: their queues are locked there, and their offsets are kept by the master."""
+"""Orderly consumers continue at an acting master, which locks their queues; the master takes over their offsets later."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ QUEUES, BEFORE, STORED, AFTER = 4, 40, 400, 40
 
 
 @pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])
-def test_orderly_consumer_goes_on_at_an_acting_master(
+def test_orderly_consumer_continues_at_an_acting_master(
     client_name: str, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     process, address = Pocketmq().start_namesrv(tmp_path_factory.mktemp("namesrv"), NAMESRV_CONFIG)

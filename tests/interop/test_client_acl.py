@@ -109,7 +109,7 @@ def test_only_permitted_producers_can_send(guest: Driver, named: Callable[[str],
 
 @pytest.mark.parametrize("guest", (*CLIENTS, CPP), indirect=True)
 def test_only_permitted_consumers_can_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
-    """With a retry in between; the refused consumer gets no message, while another one gets all."""
+    """One message is redelivered. Refused consumers get no message, while a permitted one gets all."""
     tag = named("t")
     with Connection(guarded.broker_address, signed_as=ADMIN) as connection:
         connection.create_topic(f"%RETRY%{named('g')}", 1)  # a client that does not find it at once checks again after 20 s
@@ -148,7 +148,7 @@ def popper(guarded: Cluster, drivers: Drivers, flavour: Flavour) -> Driver:
 
 
 def test_popping_needs_permission_for_topic_and_group(popper: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
-    """Pops, acks and changes of the invisible time need SUB on topic and group, as in 5.3 and later; earlier a signature."""
+    """Pops, acks and changes of the invisible time need SUB on topic and group, as since 5.3; before, only a signature."""
     address, group = guarded.broker_address, named("g")
     with Connection(address, signed_as=ADMIN) as connection:
         for topic in (READ, WRITTEN):
@@ -251,7 +251,7 @@ def test_mqadmin_changes_the_rules(admin: Admin, guarded: Cluster) -> None:
         wait_until(lambda: "No acl config" in later.call(SEND_MESSAGE_V2, send_fields(OPEN, 0), b"no").remark)
 
 
-def test_white_addresses_by_mqadmin_and_by_hand(admin: Admin, guarded: Cluster) -> None:
+def test_white_addresses_changed_by_mqadmin_or_in_the_file_apply(admin: Admin, guarded: Cluster) -> None:
     with Connection(guarded.broker_address) as unsigned:
 
         def code() -> int:

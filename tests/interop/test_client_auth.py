@@ -71,7 +71,7 @@ def guest(request: pytest.FixtureRequest, guarded: Cluster, drivers: Drivers) ->
         return drivers.get(request.param, guarded)
 
 
-def test_only_what_policies_allow_is_sent(guest: Driver, named: Callable[[str], str]) -> None:
+def test_only_sends_allowed_by_policies_are_accepted(guest: Driver, named: Callable[[str], str]) -> None:
     def refusal(name: str, topic: str, **options: object) -> str:
         guest.start_producer(named(name), **options)
         try:
@@ -97,8 +97,8 @@ def test_only_what_policies_allow_is_sent(guest: Driver, named: Callable[[str], 
     guest.shutdown(named("writer"))
 
 
-def test_only_what_policies_allow_is_consumed(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
-    """With a retry in between; the refused consumers get no message, while another one gets all."""
+def test_only_consumers_allowed_by_policies_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+    """One message is redelivered. Refused consumers get no message, while a permitted one gets all."""
     tag = named("t")
     bodies = [f"{tag} {number}" for number in range(3)]
     with Connection(guarded.broker_address, signed_as=ROOT) as root:
@@ -145,7 +145,7 @@ def test_pops_need_sub_on_topic_and_group(guest: Driver, guarded: Cluster, named
 
 
 @pytest.mark.parametrize("guest", ["java_5_5_0"], indirect=True)
-def test_a_change_is_in_force_for_connected_clients(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
+def test_acl_changes_apply_to_connected_clients(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
     name, topic = named("later"), "Auth-later"
     with Connection(guarded.broker_address, signed_as=ROOT) as root:
         root.create_topic(topic, 1)
@@ -156,7 +156,7 @@ def test_a_change_is_in_force_for_connected_clients(guest: Driver, guarded: Clus
         with pytest.raises(DriverError, match=f"User:{name} has no permission to access Topic:{topic}"):
             guest.send(named("p"), topic, ["no"], queueId=0)
         if isinstance(guarded.flavour, Apache):
-            return  # it remembers a verdict for a minute
+            return  # Apache caches a decision for a minute
         allow(root, name, (f"Topic:{topic}", "Pub", "Allow"))
         guest.send(named("p"), topic, ["yes"], queueId=0)
         allow(root, name, (f"Topic:{topic}", "Pub", "Deny"))
@@ -165,7 +165,7 @@ def test_a_change_is_in_force_for_connected_clients(guest: Driver, guarded: Clus
     guest.shutdown(named("p"))
 
 
-def test_what_was_answered_survives_a_kill(flavour: Flavour, tmp_path: Path) -> None:
+def test_acknowledged_users_and_acls_survive_kill_9(flavour: Flavour, tmp_path: Path) -> None:
     if flavour.name == "apache":
         need_java()
     cluster = started(tmp_path, Apache("5.5.0") if flavour.name == "apache" else Pocketmq())
@@ -189,7 +189,7 @@ def test_what_was_answered_survives_a_kill(flavour: Flavour, tmp_path: Path) -> 
 
 
 def create_until_killed(cluster: Cluster, round_number: int, answered: list[str], enough: threading.Event) -> None:
-    """Create users with an ACL, and note those whose ACL was answered."""
+    """Create users with an ACL, and record those whose ACL was acknowledged."""
     try:
         with Connection(cluster.broker_address, signed_as=ROOT) as root:
             for number in range(500):

@@ -1,8 +1,8 @@
-"""The end of a master under its consumers, which go on at its slave, and back at the master; nothing is lost.
+"""A master ends while consumers use it: they continue at its slave, and later at the master again; nothing is lost.
 
 Each client is stopped (SIGSTOP) while its last messages are sent to the master and copied to the slave. If the master is
-killed, it goes on afterwards, and so gets most of them from the slave. A master that stops hands its clients over while they
-consume. All clients share one failover.
+killed, the client is resumed afterwards, and so gets most of them from the slave. A master that stops cleanly directs its
+clients to the slave while they consume. All clients share one failover.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ QUEUES = 4
 BEFORE, STORED, AFTER = 40, 800, 40
 """Messages consumed before the master's end, stored by then, and sent after its return."""
 GOES_ON_S = 90
-"""The Go client refreshes its routes every 30 s."""
+"""Limit for a consumer to continue. The Go client refreshes its routes every 30 s."""
 OF_MASTERS_ONLY = "go_v2"
 """The client that queries and stores offsets at masters only, and so cannot start without one."""
 SLAVE: dict[str, object] = {"brokerId": 1, "brokerRole": "SLAVE"}
@@ -125,7 +125,7 @@ def fail_over(failovers: list[Failover], master: Cluster, slave: Cluster, is_kil
 
 
 @pytest.mark.parametrize("client_name", CLIENTS)
-def test_consumption_goes_on(failovers: dict[str, Failover | ToolchainMissing], client_name: str) -> None:
+def test_consumers_miss_no_message_in_failover(failovers: dict[str, Failover | ToolchainMissing], client_name: str) -> None:
     failover = failovers[client_name]
     if isinstance(failover, ToolchainMissing):
         toolchain_missing(f"{client_name}: {failover}")

@@ -1,7 +1,7 @@
 """An orderly consumer is killed: its queues go to another consumer of the group once its locks have expired.
 
-With `--server=apache` the broker is 4.9.4's. Times are short here: by default a lock lives 60 s, and clients renew it every
-20 s. The killed consumer is in the middle of its queues, suspended at a message that fails.
+With `--server=apache` the broker is 4.9.4's. Times are short here: by default a lock expires after 60 s, and clients renew
+it every 20 s. The killed consumer has consumed a part of its queues, and is suspended at a message that fails.
 """
 
 import time
@@ -26,13 +26,13 @@ CLIENT_OPTIONS = " ".join(
 )
 QUEUES = 2
 BEFORE, AFTER = 200, 50  # messages of a queue
-EARLY = 50  # consumed before the others are sent: the pulls of the others commit the offsets of these
-STUCK = 100  # the message at which the dying consumer fails repeatedly: it and all later ones are left
+EARLY = 50  # messages consumed before the others are sent: the pulls of the others commit their offsets
+STUCK = 100  # the message at which the dying consumer fails repeatedly: the heir gets it and all later ones
 PATIENCE_S = 60
 
 
 class Inheritance:
-    """The messages that two consumers of a group got; the first one was killed in between."""
+    """The messages received by two consumers of a group: one that is killed, and one that starts afterwards."""
 
     def __init__(self, client_name: str, cluster: Cluster, drivers: Drivers) -> None:
         self.topic, self.group = f"Lock-{client_name}", f"Lock-{client_name}-g"

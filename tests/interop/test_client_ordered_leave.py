@@ -1,6 +1,6 @@
-"""Members of an ordered group leave, by a goodbye and by SIGKILL: the others take over their queues without a long stop.
+"""Members of an ordered group leave, by a clean shutdown or by SIGKILL: the others take over their queues soon.
 
-Clients ask for a refused queue again after 20 s, and Apache's broker keeps the locks of a killed consumer for 60 s. Queues
+Clients request a refused lock again after 20 s, and Apache's broker keeps the locks of a killed consumer for 60 s. Queues
 that move between the members that stay are measured by `bench/ordered_leave.py` only: a client with unprocessed messages of
 such a queue unlocks it 20 s late.
 """

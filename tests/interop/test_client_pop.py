@@ -88,8 +88,8 @@ def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection,
 def test_forwarded_message_is_acknowledged_in_its_new_topic(
     popper: Driver, cluster: Cluster, connection: Connection, named: Callable[[str], str]
 ) -> None:
-    """A client that forwards a popped message sends its handle along; clients keep the handle of a record, so it must not be
-    stored."""
+    """A client that forwards a popped message sends its handle too. The broker must not store it, because clients use a
+    stored handle instead of a new one."""
     address, group = cluster.broker_address, named("g")
     first, second, third = named("first"), named("second"), named("third")
     for topic in (first, second, third):
@@ -110,7 +110,7 @@ def test_forwarded_message_is_acknowledged_in_its_new_topic(
 def test_orderly_listener_of_a_popping_group_consumes_in_order(
     popper: Driver, connection: Connection, named: Callable[[str], str]
 ) -> None:
-    """The Java client does not pop for it: it allocates the queues itself, locks them and pulls."""
+    """The Java client does not pop for such a listener: it allocates the queues itself, locks them and pulls."""
     topic, group, consumer = named("topic"), named("g"), named("c")
     connection.create_topic(topic, QUEUES)
     mode = {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0}

@@ -68,8 +68,10 @@ def test_push_from_last_offset_of_a_young_queue(client: Driver, connection: Conn
 
 
 @with_cpp
-def test_push_wakes_within_10_ms(client: Driver, connection: Connection, named: Callable[[str], str]) -> None:
-    """Time from the acknowledgement of a send to the listener, both in the client's process; the pull is held before."""
+def test_push_consumer_gets_a_message_within_10_ms(
+    client: Driver, connection: Connection, named: Callable[[str], str]
+) -> None:
+    """The time from the acknowledgement of a send to the listener, both in the client's process, while a pull is held."""
     topic = named("topic")
     connection.create_topic(topic, 1)
     client.start_producer(named("p"))

@@ -1,4 +1,4 @@
-"""Restart of a broker under its clients: consumed messages stay consumed, and connected clients continue by themselves.
+"""Restart of a broker with connected clients: consumed messages are not repeated, and the clients continue by themselves.
 
 Java 4.9.4 and Go notice the end of the broker that held their pull only when the pull times out, after 30 s. Therefore
 PocketMQ answers held pulls before it stops, and consumers continue within seconds. All clients share one restart.

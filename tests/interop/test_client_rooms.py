@@ -160,7 +160,7 @@ def test_nearby_falls_back_on_other_rooms(client_name: str, client: Driver, buil
     client.shutdown(*together)
 
 
-def test_rooms_mqadmin_4_9_4(building: Building, mqadmin: Mqadmin) -> None:
+def test_mqadmin_4_9_4_accepts_broker_names_with_a_room(building: Building, mqadmin: Mqadmin) -> None:
     """Commands with a broker name accept and show names with a room."""
 
     def admin(command: str, *arguments: str) -> str:

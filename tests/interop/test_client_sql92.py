@@ -26,7 +26,7 @@ WANTED = {"A eu 10", "A eu 20", "A eu 30", "A - 25"}
 
 
 def test_push_by_sql(client: Driver, topic: str, named: Callable[[str], str]) -> None:
-    """Messages sent before and after the start of the consumer; a consumer of all messages shows when all are served."""
+    """The consumer gets only the selected ones of the messages sent before and after its start."""
     send(client, named("p"), topic)
     client.start_consumer(named("sql"), named("g"), topic, expression=EXPRESSION, type="SQL92")
     client.wait_for(named("sql"), len(WANTED))

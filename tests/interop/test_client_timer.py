@@ -1,7 +1,7 @@
 """Arbitrary delays through the real clients: 5.5.0's setters, the properties of any client, recall.
 
-With ``--server=apache`` the broker is 5.5.0's with a name server of 4.9.4, to verify the tests' expectations about clients
-within the second to which it rounds. It does not know __STARTDELIVERTIME.
+With ``--server=apache`` the broker is 5.5.0's with a name server of 4.9.4, to verify the tests' expectations about clients.
+It rounds times to seconds, and does not know __STARTDELIVERTIME.
 """
 
 import time

@@ -123,7 +123,7 @@ def trusting(certificates: Certificates, authority: str = "authority", with_cert
 def test_messages_are_sent_and_consumed_over_tls(
     client_name: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates
 ) -> None:
-    """Through a name server that enforces TLS too, at which the broker is registered by TLS."""
+    """The name server enforces TLS too, and the broker registers with it over TLS."""
     with java(drivers, enforcing, client_name, **trusting(certificates)) as client:
         client.start_producer("p")
         bodies = [f"tls {number}" for number in range(20)]
@@ -156,10 +156,10 @@ def test_clients_without_valid_tls_are_refused(
     ("kind", "authority", "with_certificate"),
     [("right", "authority", True), ("untrusting", "stranger", True), ("without a certificate", "authority", False)],
 )
-def test_mqadmin_by_a_tls_properties_file(
+def test_mqadmin_uses_a_tls_properties_file(
     kind: str, authority: str, with_certificate: bool, enforcing: Cluster, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """With a certificate accepted by both servers and a trusted name server; and with either of them wrong."""
+    """mqadmin works with a certificate that both servers accept and with the right authority, and with neither alone."""
     properties = trusting(certificates, authority, with_certificate)
     file = tmp_path / "tls.properties"
     file.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in properties.items()))

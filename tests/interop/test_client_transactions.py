@@ -39,7 +39,7 @@ class Transactions:
     def run(self) -> "Transactions":
         with Connection(self._cluster.broker_address) as connection:
             connection.create_topic(self.topic, 4)
-        # Started before the one below dies, because 15 unanswered checks take only 6 s.
+        # Started before the producer of _leave_open dies, because 15 unanswered checks take only 6 s.
         client = self._drivers.get(self.client_name, self._cluster)
         self._leave_open()
         self._begin(client, self.producer)
@@ -141,7 +141,7 @@ def test_live_producer_is_checked_for_open_transactions(run: Transactions) -> No
     assert first.arrived_at_ms - first.born_timestamp_ms >= IMMUNITY_S * 1000
 
 
-def test_transaction_given_up_after_15_checks_is_in_the_check_max_time_topic(run: Transactions) -> None:
+def test_transaction_moves_to_check_max_time_topic_after_15_checks(run: Transactions) -> None:
     (given_up,) = run.given_up
     assert given_up.body == b"never ended"
     assert given_up.properties["TRANSACTION_CHECK_TIMES"] == str(CHECKS_MAX)

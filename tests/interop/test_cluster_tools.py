@@ -79,7 +79,7 @@ def progress_rows(printed: str) -> list[list[str]]:
 EXPECTED_PROGRESS = [[BROKER_NAME, "0", str(MESSAGES), str(CONSUMED), str(MESSAGES - CONSUMED)]]
 
 
-def test_cluster_list_and_broker_status_show_both(admin: Callable[..., str], pair: Pair) -> None:
+def test_cluster_list_and_broker_status_show_master_and_slave(admin: Callable[..., str], pair: Pair) -> None:
     master, slave = pair
     printed = admin("clusterList")
     for broker_id, cluster in enumerate((master, slave)):

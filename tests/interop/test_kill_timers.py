@@ -1,11 +1,11 @@
 """Repeated kill -9 while timers are entered, rolled, delivered and recalled, on one store, in both flush modes.
 
 Acknowledged timers are delivered, and not before they are due; timers recalled in time are never delivered. A timer may be
-delivered twice only if its copy was put but not yet marked as delivered at a kill: a part of one turn's delivery.
+delivered twice only if its copy was stored but not yet marked as delivered at a kill: some timers of one delivery turn.
 
-Many timers are due together, at full half seconds, and half of the kills follow shortly after these. Slots and roll window
-are so short that a timer of seven seconds is rolled half-way, between kills. A recalled timer may have been stored by an
-earlier process.
+Many timers are due together, at multiples of half a second, and half of the kills follow shortly after. Slots and roll
+window are so short that a timer of seven seconds is rolled half-way, between kills. A recalled timer may have been stored by
+an earlier process.
 """
 
 import itertools
@@ -30,7 +30,7 @@ KINDS = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "__STARTDELIVERTIME")
 LOAD_MIN_S, LOAD_MAX_S = 0.05, 0.3
 START_MAX_S = 0.6
 ONE_START_IN = 5
-"""Number of cycles per cycle in which the broker is also killed during its start."""
+"""The broker is also killed during its start in one of this many cycles."""
 PRECISION_MS, ROLL_WINDOW_MS = 100, 6600
 NEAR_MS_MAX, FAR_MS_MAX = 1500, 7200
 TOGETHER_MS = 500
@@ -162,7 +162,7 @@ async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Co
                 connection.create_topic(LAST_TOPIC, 1)
         seconds = rng.uniform(LOAD_MIN_S, LOAD_MAX_S)
         if rng.random() < 0.5:
-            # Until some are due together, and a little longer.
+            # Load until the next time at which timers are due together, and a little longer.
             seconds += -(time.time() + seconds) % (TOGETHER_MS / 1000) + rng.uniform(0, BURST_S)
         await load_until_killed(killed, load, seconds)
         ended_ms.append(_now_ms())

@@ -54,17 +54,17 @@ def auth_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @numbered(CASES)
-def test_our_tool_does_what_apaches_does(table: Table, number: int) -> None:
+def test_both_tools_show_the_same_at_our_servers(table: Table, number: int) -> None:
     check_ours(CASES[number], table, number)
 
 
 @numbered(AUTH_CASES)
-def test_our_tool_does_what_5_5_0_does(auth_table: Table, number: int) -> None:
+def test_both_tools_show_the_same_users_and_acls_at_our_servers(auth_table: Table, number: int) -> None:
     check_ours(AUTH_CASES[number], auth_table, number)
 
 
 def check_ours(case: Case, table: Table, number: int) -> None:
-    """Both tools do the same at our servers."""
+    """Check that both tools do the same at our servers."""
     apaches, ours = table.apaches_tool[number], table.ours[number]
     assert apaches.missing(case.shows) == [], apaches
     assert ours.missing(case.shows) == [], ours
@@ -74,17 +74,17 @@ def check_ours(case: Case, table: Table, number: int) -> None:
 
 
 @numbered(CASES)
-def test_our_tool_does_it_at_apaches_servers(table: Table, number: int) -> None:
+def test_our_tool_shows_the_same_at_apaches_servers(table: Table, number: int) -> None:
     check_at_apache(CASES[number], table, number)
 
 
 @numbered(AUTH_CASES)
-def test_our_tool_does_it_at_servers_of_5_5_0(auth_table: Table, number: int) -> None:
+def test_our_tool_shows_the_same_users_and_acls_at_apaches_servers(auth_table: Table, number: int) -> None:
     check_at_apache(AUTH_CASES[number], auth_table, number)
 
 
 def check_at_apache(case: Case, table: Table, number: int) -> None:
-    """Our tool shows the same at Apache's servers."""
+    """Check that our tool shows the same at Apache's servers."""
     ours, other = table.ours[number], table.ours_at_apache[number]
     assert other.exit_code == case.exit_code
     if case.at_apache is not None:
@@ -96,7 +96,7 @@ def check_at_apache(case: Case, table: Table, number: int) -> None:
         assert other.facts == ours.facts
 
 
-def test_the_page_is_what_happens(table: Table, auth_table: Table, pytestconfig: pytest.Config) -> None:
+def test_mqadmin_page_is_up_to_date(table: Table, auth_table: Table, pytestconfig: pytest.Config) -> None:
     text = page(FAMILIES, table, AUTH_FAMILIES, auth_table)
     if pytestconfig.getoption("write_mqadmin_page", default=False):
         PAGE.write_text(text)

@@ -35,7 +35,7 @@ def apaches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def admin(apaches: Cluster, tmp_path: Path) -> Admin:
-    """Run a command that must succeed; returns what it printed."""
+    """Run a command that must succeed; return its output."""
     tool = OurTool(tmp_path)
 
     def run(*words: str) -> str:
@@ -81,7 +81,7 @@ def test_brokers_and_name_servers(admin: Admin, apaches: Cluster, tmp_path: Path
         assert json.loads((tmp_path / f"{name}.json").read_text()), name
 
 
-def test_requests_of_5(admin: Admin, apaches: Cluster, tmp_path: Path) -> None:
+def test_commands_of_5_x(admin: Admin, apaches: Cluster, tmp_path: Path) -> None:
     address, file = apaches.broker_address, tmp_path / "list.json"
     file.write_text(json.dumps([{"topicName": "Listed", "readQueueNums": 3, "writeQueueNums": 3}]))
     assert "success" in admin("updateTopicList", "-b", address, "-f", str(file))

@@ -4,9 +4,9 @@ The first broker hands out messages of one queue and gets acks for some, singly 
 message is prolonged. A second queue is popped in order. Then the broker ends: cleanly, or by kill -9 after its offsets and
 the progress of its timers are written. The second broker hands out the rest, each once, and no acknowledged message.
 
-PocketMQ ends after it has taken the check point and the acks of the first pop out of its timers, and has written that.
-Apache's broker takes timers again that were taken after the written progress; and if it starts when they are overdue, it
-handles a check point before the acks that follow it.
+PocketMQ is ended only after its timers have delivered the checkpoint and the acks of the first pop, and have saved that
+progress. Otherwise Apache's broker would deliver these timers again, and if it started when they were overdue, it would
+handle the checkpoint before the acks that follow it.
 """
 
 import base64
@@ -73,7 +73,7 @@ def _flavour(name: str) -> Flavour:
 
 
 def _written(folder: Path) -> tuple[int, int]:
-    """Return the group's offsets in the two topics in the file, once the file of ordered pops exists too."""
+    """Return the group's saved offsets in the two topics; -1 and -1 until they and the file of ordered pops are saved."""
     try:
         (config,) = folder.rglob("config/consumerOffset.json")
         (config.parent / "consumerOrderInfo.json").stat()

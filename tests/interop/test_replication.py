@@ -1,4 +1,4 @@
-"""Pairs of master and slave, one of them Apache's: the slave's log is a copy, and it serves every message.
+"""Pairs of a master and a slave of PocketMQ or Apache: the slave's log is a copy, and it serves every message.
 
 The master gets all kinds of records (`workload`) and PAIR_COUNT messages more (or POCKETMQ_PAIR_COUNT of them). Then
 both logs have the same bytes; every record is read at the slave by queue offset, id and key, samples by unique key and tag.
@@ -29,7 +29,7 @@ from tests.interop.workload import GROUP, PLAIN, let_in_long_group, write, write
 PAIR_COUNT = int(os.environ.get("POCKETMQ_PAIR_COUNT", "5000"))
 TIMEOUT_S = 60 + PAIR_COUNT / 500
 GET_BROKER_RUNTIME_INFO = 28
-# timerFlushIntervalMs: Apache's brokers compare the whole wheel with its file each time; a slave delivers no timer message.
+# timerFlushIntervalMs: Apache's brokers compare the whole timer wheel with its file each time; a slave delivers no timers.
 SLAVE_CONFIG: dict[str, object] = {
     **CONFIG, "brokerId": 1, "brokerRole": "SLAVE", "slaveReadEnable": "true", "timerFlushIntervalMs": 10_000,
 }  # fmt: skip
@@ -101,7 +101,7 @@ def test_slave_has_the_bytes_of_its_master_and_serves_every_message(
     master, slave = start(master_flavour, slave_flavour)
     version = name_of(master_flavour) if master_flavour.name == "apache" else "4.9.4"
     with Connection(master.broker_address) as at_master, Connection(slave.broker_address) as at_slave:
-        # An empty slave begins with the master's last file, and Apache's first asks after some seconds.
+        # An empty slave begins with the master's last file, and Apache's sends its first request after some seconds.
         at_master.create_topic(PLAIN, 4)
         at_master.send(PLAIN, 0, b"first")
         wait_until("the slave follows", lambda: log_end(at_slave) == log_end(at_master) > 0)

@@ -60,7 +60,7 @@ CONFIG: dict[str, object] = {
     "waitTimeMillsInSendQueue": 30_000,
 }
 NO_CHECKS: dict[str, object] = {"transactionCheckInterval": 3_600_000, "transactionTimeOut": 3_600_000}
-# Messages in Apache's log at WARN and above for a store of its own, cleanly stopped or killed, with the same requests.
+# Warnings and errors that Apache's broker also logs for a store of its own, stopped or killed, with the same requests.
 USUAL_COMPLAINTS = (
     "WARN Load default ",
     "WARN No resource file with name ",
@@ -120,7 +120,7 @@ class Exchange:
 
     def begin(self, flavour: Flavour) -> None:
         (self.cluster.folder / "broker-server.log").unlink(missing_ok=True)
-        # Apache listens on both protocols at "::", PocketMQ on one: half of the runs have producers from ::1 only.
+        # At "::" Apache listens for IPv4 and IPv6, PocketMQ for IPv6 only: in half of the runs all its producers use ::1.
         if _has_ipv6() and flavour.name == "apache":
             self.cluster.config["bindAddress"], self.host = "::", "127.0.0.1"
         else:

@@ -48,9 +48,9 @@ def subscription(store: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("version", "ours_first"), [("4.9.4", True), ("5.5.0", False)])
-def test_subscriptions_move_with_the_store(cluster: Cluster, version: str, ours_first: bool) -> None:
-    """The subscription of the first life stays. Each broker writes the same bits as the others would, and serves all
-    messages.
+def test_sql92_subscriptions_are_kept_when_the_broker_changes(cluster: Cluster, version: str, ours_first: bool) -> None:
+    """The subscription stored by the first broker is kept. Each broker writes the same bits as the others would, and serves
+    all messages.
 
     Units rebuilt by PocketMQ's recovery, such as the last ones of another broker, have no bitmap.
     """

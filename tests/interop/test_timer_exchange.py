@@ -39,7 +39,7 @@ CONFIG: dict[str, object] = {
 }
 # Due times after the beginning. Messages due in 13 to 15 s are rolled after 6 s, the rest after 12 s, repeatedly; the first
 # broker ends between two rolls. The last ones are due while the second broker runs: Apache takes ten seconds to stop and
-# five to start, or twenty on a busy machine. (Messages being rolled and overdue it delivers even if they were cancelled.)
+# five to start, or twenty on a busy machine. (It delivers overdue messages to be rolled even if they are cancelled.)
 AT_HOME_S = 1.5
 FAR_S = (13, 14, 15, 18, 24)
 LAST_S = (3, 6, 9)  # after the second broker has started
@@ -49,7 +49,7 @@ KINDS = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 
 EARLY_MS_MAX = {"pocketmq": 0, "apache": 1100}
 LATE_MS_MAX = {"pocketmq": 50, "apache": 2500}
-# A delay that Apache has put into the timer topic again is known only to the second.
+# For a delay that Apache has put into the timer topic again, the due time is known only in whole seconds.
 REROLLED_MS = 1000
 PATIENCE_S = 20
 _UNIT = struct.Struct(">iqiqiqiiq")
@@ -71,7 +71,7 @@ class Timer:
 
 
 class StartedTooLate(AssertionError):
-    """The second broker was ready only after the last times, so the run shows too little."""
+    """The second broker was ready too late to deliver enough messages in time, so the run checks too little."""
 
 
 class TimerExchange:
@@ -80,7 +80,7 @@ class TimerExchange:
     def __init__(self, folder: Path, first: str, ending: str, boot_s: "Future[float]", extra_s: int) -> None:
         """`boot_s` is the start time of an Apache broker, set by the run that starts one first and awaited by the others.
 
-        The last times are `extra_s` seconds later than expected to be necessary.
+        The last due times are `extra_s` seconds later than estimated to be necessary.
         """
         self.cluster = Cluster(folder, Pocketmq(), **CONFIG)
         flavours: dict[str, Flavour] = {"pocketmq": Pocketmq(), "apache": Apache("5.5.0")}
@@ -141,7 +141,7 @@ class TimerExchange:
         self.cancelled += to_recall
 
     def _is_between_rolls(self) -> bool:
-        """Whether a roll is saved, and the next one is late enough for the messages still to be sent to the first broker."""
+        """Whether a roll is saved, and the next one leaves time to send the first broker its remaining messages."""
         noted_ms = self._noted_ms()
         return any(time_ms < noted_ms for time_ms in self._rolls_ms()) and not self._are_rolls_unnoted(1500)
 
@@ -199,7 +199,7 @@ class TimerExchange:
     def _connect(self) -> Connection:
         return Connection(self.cluster.broker_address)
 
-    # --- what is asked for ------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     def _send(self, connection: Connection, kind: str, due_ms: int) -> Timer:
         """Send a message due at `due_ms`; for a delay in seconds, due in the second in which the delay ends."""
@@ -243,7 +243,7 @@ class TimerExchange:
         names = {"TIMER_DELIVER_MS": str(timer.first_ms), "TIMER_DEL_UNIQKEY": _unique_key(timer.body)}
         self._put(connection, 0, "cancels another, and is never delivered itself", names)
 
-    # --- what comes -------------------------------------------------------------------------------------------------
+    # --- deliveries -------------------------------------------------------------------------------------------------
 
     def _noted_ms(self) -> int:
         """Return the read time in `timercheck`: messages due before are delivered."""
@@ -270,9 +270,9 @@ class TimerExchange:
             raise StartedTooLate("the second broker started too late to deliver enough messages in time")
 
     def _is_unnoted(self, record: Record) -> bool:
-        """Whether a killed Apache broker delivered it after its last save, at most a second before its end.
+        """Whether a killed Apache broker delivered the message after its last save, at most a second before its end.
 
-        Apache's own broker would deliver it again, too.
+        A restarted Apache broker would deliver it again, too.
         """
         is_by_first = record.store_timestamp_ms <= self.ended_ms
         was_killed = self.ending == "kill" and self.first.name == "apache"

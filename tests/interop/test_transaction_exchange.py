@@ -1,8 +1,8 @@
 """Transactions left open by one broker are ended by the other: Apache's 4.9.4 and 5.5.0, and PocketMQ, in both directions.
 
-The first broker ends some, finds no producer to ask about the others, stores these again for the check, and ends: cleanly,
-or by kill -9. The second one checks them and delivers the committed ones. Transactions ended before are neither checked nor
-delivered again after a clean stop; a kill may lose some seconds of any broker's progress.
+The first broker ends some transactions, finds no producer to ask about the others, and stores those again for the check.
+Then it is stopped cleanly or killed (kill -9). The second broker checks them and delivers the committed ones. Transactions
+ended before are neither checked nor delivered again after a clean stop; a kill may lose some seconds of a broker's progress.
 """
 
 from collections import Counter

@@ -25,7 +25,7 @@ TIMER_DELAY_S = 7
 
 @dataclass
 class Life:
-    """Messages stored in one life of a broker that later checks need."""
+    """Messages stored from one start of a broker to its end that later checks need."""
 
     name: str
     due: dict[str, str] = field(default_factory=dict)  # body -> topic in which the message arrives some seconds later
@@ -40,7 +40,7 @@ def let_in_long_group(store: Path) -> None:
 
 
 def write(connection: Connection, name: str, *, version: str, is_apache: bool) -> Life:
-    """Write the records of one life; bodies and keys begin with `name`."""
+    """Write the records of one life of a broker; bodies and keys begin with `name`."""
     life, rng = Life(name), random.Random(name)
     for topic in (PLAIN, BATCH, DELAYED):
         connection.create_topic(topic, QUEUES)

@@ -1,5 +1,5 @@
 // The Go client behind a line protocol: URL-encoded requests on stdin, JSON lines on stdout. ../java/Driver.java lists the
-// operations; lite and view have no counterpart here, poll reads a subscribed pull consumer.
+// operations; recall, pop, acknowledge, changeInvisible, view and query are missing here.
 package main
 
 import (
@@ -157,7 +157,7 @@ func perform(r request) (any, error) {
 	}
 }
 
-// chosenQueue sends a message where its Queue says, else to one queue after the other.
+// chosenQueue selects the queue given by Queue of a message, without it the queues in turn.
 type chosenQueue struct{ otherwise producer.QueueSelector }
 
 func (c chosenQueue) Select(m *primitive.Message, queues []*primitive.MessageQueue, last string) *primitive.MessageQueue {
@@ -228,7 +228,7 @@ func traces(r request) *primitive.TraceConfig {
 	}
 }
 
-// endings ends transactions as their messages say.
+// endings ends each transaction as the properties of its message say.
 type endings struct{ producer string }
 
 func (e endings) ExecuteLocalTransaction(m *primitive.Message) primitive.LocalTransactionState {
@@ -374,7 +374,7 @@ func reply(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Body = []byte(r.Get("body")) // v2.1.2 takes the text that it is given for properties
+	m.Body = []byte(r.Get("body")) // CreateReplyMessage of v2.1.2 would parse it as properties
 	at := time.Now().UnixMilli()
 	result, err := plainProducer(r).SendSync(context.Background(), m)
 	if err != nil {
@@ -404,7 +404,7 @@ func startPush(r request) error {
 	}
 	options = append(options, consumer.WithConsumeFromWhere(fromWhere[r.text("from", "first")]))
 	if r.Has("timestampMs") {
-		// The client reads it as UTC, Java's as local time.
+		// The Go client reads it as UTC, the Java client as local time.
 		at := time.UnixMilli(int64(r.number("timestampMs", 0))).UTC()
 		options = append(options, consumer.WithConsumeTimestamp(at.Format("20060102150405")))
 	}
@@ -529,7 +529,7 @@ var pullStatus = map[primitive.PullStatus]string{
 }
 
 func pull(r request) (any, error) {
-	// The selector of a Go pull consumer is fixed when it subscribes: one consumer for each.
+	// The selector of a Go pull consumer is fixed when it subscribes, so there is a consumer for each expression.
 	group := r.text("group", "pull-group")
 	c, err := startPuller(r, group+"|"+r.Get("topic")+"|"+r.Get("expression"), group)
 	if err != nil {

@@ -65,14 +65,13 @@ import org.apache.rocketmq.remoting.RPCHook;
  *           property.NAME delayTimeSec delayTimeMs deliverTimeMs (5.x)]
  *           tags and keys: one for all, or one for each body; size: the body's text is repeated up to that many bytes
  *           transaction: the properties local and checked say how it ends, COMMIT, ROLLBACK or UNKNOWN; local may be HANG.
- *           That it hangs, and that the broker asks, are events of the producer's name
+ *           A hanging transaction and each check by the broker are shown as events with the producer's name
  * recall    producer topic handle (5.3 and later)
  * request   producer topic body timeoutMs      sends, and waits for the reply
  * reply     producer body property.NAME...      replies to the request that had those properties
  * pop       address group topic count invisibleMs pollMs attemptId [accessKey secretKey]      messages of queue 0, in order
  *           (5.x)
- * acknowledge, changeInvisible     address group topic handle [invisibleMs accessKey secretKey]      of a message that was
- *           popped so
+ * acknowledge, changeInvisible     address group topic handle [invisibleMs accessKey secretKey]      of a message from pop
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last|timestamp
  *           timestampMs namespace strategy=AVERAGELY|CIRCLE|CONFIG|HASH|ROOM|NEARBY queueId... (CONFIG) room (ROOM; for
  *           NEARBY the name is ROOM.ANYTHING)
@@ -82,7 +81,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  *           accessKey secretKey traceTopic]
  * pull      topic queueId queueOffset count broker [group expression block]
  * lite      name group topic [expression type]
- * poll      name count timeoutMs      messages through a subscribed pull consumer, then commits
+ * poll      name count timeoutMs      returns messages of a subscribed pull consumer, and commits
  * view      producer topic msgId
  * query     producer topic key
  * shutdown  name
@@ -104,7 +103,7 @@ public final class Driver {
         this.broker = broker;
     }
 
-    /** Popping by hand, which 4.9.4 cannot. */
+    /** Requests to pop messages and to acknowledge or delay popped ones, which 4.9.4 lacks. */
     interface Popping {
         List<MessageExt> pop(String address, String broker, Map<String, String> fields) throws Exception;
 
@@ -165,7 +164,7 @@ public final class Driver {
             Request request = new Request(line);
             pool.execute(() -> driver.answer(request));
         }
-        System.exit(0); // as abruptly as an application that ends: a test that wants a clean stop asks for it
+        System.exit(0); // without a stop of the clients: a test that needs one requests shutdown first
     }
 
     private void answer(Request request) {
@@ -187,7 +186,7 @@ public final class Driver {
             case "producer": return startProducer(request);
             case "send": return send(request);
             case "recall":
-                // By name: 4.9.4 has neither this nor the setters of times.
+                // By reflection: 4.9.4 has neither this method nor the setters of delay times.
                 return DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
                     .invoke(producer(request), request.text("topic"), request.text("handle"));
             case "request": return ask(request);
@@ -222,7 +221,7 @@ public final class Driver {
         return client;
     }
 
-    /** What signs requests; null signs none. */
+    /** Returns the hook that signs requests; null if they are not signed. */
     private static RPCHook signing(Request request) {
         if (!request.fields.containsKey("accessKey")) {
             return null;
@@ -234,7 +233,7 @@ public final class Driver {
         String name = request.text("name");
         String group = request.text("group", name + "-group");
         String traceTopic = request.text("traceTopic", null);
-        System.setProperty("rocketmq.message.compressType", request.text("compressType", "ZLIB")); // looked at once by each
+        System.setProperty("rocketmq.message.compressType", request.text("compressType", "ZLIB")); // each reads it once
         DefaultMQProducer producer = request.flag("transactional") ? transactional(request, name, group)
             : new DefaultMQProducer(group, signing(request), traceTopic != null, traceTopic);
         configured(producer, request, name);
@@ -454,7 +453,7 @@ public final class Driver {
 
                     @Override
                     public String consumerDeployIn(String clientId) {
-                        return clientId.split("@")[1].split("\\.")[0]; // the address stands before the name
+                        return clientId.split("@")[1].split("\\.")[0]; // a client id is ADDRESS@NAME
                     }
                 });
             default: throw new IllegalArgumentException("no such strategy: " + request.text("strategy"));
@@ -485,7 +484,7 @@ public final class Driver {
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         setFromWhere(consumer, request);
-        // The enum lives in another package in 5.x: named through the getter, it needs no import.
+        // The enum is in another package in 5.x: obtained through the getter, it needs no import.
         consumer.setMessageModel(
             Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), request.text("model", "CLUSTERING")));
         consumer.setMaxReconsumeTimes(request.number("maxReconsume", -1));
@@ -524,7 +523,7 @@ public final class Driver {
         target.getClass().getMethod(setter, type).invoke(target, value);
     }
 
-    /** Prints what came; true if one of the messages is to fail. */
+    /** Prints the received messages; returns whether one of them is to fail. */
     private boolean tell(String name, List<MessageExt> messages, Map<String, Integer> failing) {
         boolean failed = false;
         for (MessageExt message : messages) {

@@ -19,7 +19,7 @@ import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
- * The gRPC client for Java: sends a message of every kind, and prints what its consumers get, one line each: group, body,
+ * The gRPC client for Java: sends messages of every kind, and prints each received message as a line: group, body,
  * delivery attempt, milliseconds since it was sent. Ends when `rows` lines are printed, or after `seconds`.
  *
  * <p>Arguments: endpoint, rows, seconds, then the topics for normal, ordered, delayed and transactional messages.
@@ -37,7 +37,7 @@ public final class GrpcClient {
             System.exit(0);
         } catch (Throwable failure) {
             failure.printStackTrace();
-            System.exit(1);  // its threads would keep it
+            System.exit(1);  // the client's threads would keep the process alive
         }
     }
 
@@ -79,7 +79,7 @@ public final class GrpcClient {
         }
     }
 
-    /** A push consumer; it fails once with each of some bodies. */
+    /** Starts a push consumer that fails once for each body in `failing`. */
     private static void consume(String group, String topic, FilterExpression expression, String... failing) throws Exception {
         Set<String> toFail = ConcurrentHashMap.newKeySet();
         toFail.addAll(Set.of(failing));

@@ -35,7 +35,7 @@ public final class MqadminShell {
         }
     }
 
-    /** Some commands keep a client for good, and cannot be run twice; each run makes new commands if there are none. */
+    /** Removes the commands, so that the next run creates new ones: some keep a client and cannot be run twice. */
     private static void forgetCommands() throws ReflectiveOperationException {
         for (Field field : MQAdminStartup.class.getDeclaredFields()) {
             if (List.class.isAssignableFrom(field.getType())) {

@@ -14,13 +14,13 @@ import org.apache.rocketmq.remoting.protocol.header.ChangeInvisibleTimeRequestHe
 import org.apache.rocketmq.remoting.protocol.header.ExtraInfoUtil;
 import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 
-/** Pops in order by hand, as 5.x's proxies do with its client: none of its own consumers pops in order. */
+/** Pops in order through the API that 5.x's proxies use: none of the client's own consumers pops in order. */
 public final class PopClient implements Driver.Popping {
     private static final int TIMEOUT_MS = 10_000;
     private static final int FROM_FIRST = 0;
     private final MQClientAPIExt client;
 
-    /** `signing` null signs nothing. */
+    /** `signing` signs the requests; null if they are not signed. */
     public PopClient(RPCHook signing) {
         client = new MQClientAPIExt(
             new ClientConfig(), new NettyClientConfig(), new DoNothingClientRemotingProcessor(null), signing);

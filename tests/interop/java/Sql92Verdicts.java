@@ -15,10 +15,10 @@ import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.util.BloomFilter;
 
 /**
- * What RocketMQ's own filter says. Lines of URL-encoded text come in, a line goes out for each but the first kind:
+ * Prints the verdicts of RocketMQ's own filter. Reads lines of URL-encoded words; answers all but messages with a line:
  *
  *   message properties            a message, by its property string, for the expressions that follow
- *   expression text               a letter a message: True, False, Null, Error; X alone where it does not compile
+ *   expression text               one letter per message: True, False, Null, Error; a single X if it does not compile
  *   bloom errorRate groups text   the positions of its bits
  */
 public final class Sql92Verdicts {
@@ -26,7 +26,7 @@ public final class Sql92Verdicts {
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
-        // What the filter logs goes elsewhere.
+        // The filter's log output goes to standard error.
         PrintStream out = System.out;
         System.setOut(System.err);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -1,4 +1,4 @@
-"""A case of mqadmin, and the facts of what a tool prints: its text without what varies from run to run and between tools."""
+"""A case of mqadmin, and the facts of a tool's output: its text without the parts that vary between runs or tools."""
 
 import json
 import re
@@ -24,21 +24,21 @@ PLACEHOLDERS: Final = ("broker", "cluster", "name", "folder", "namesrv", "client
 
 @dataclass(frozen=True)
 class Case:
-    """A command line with what it must show, as patterns that are found in the facts of every column.
+    """A command line, and the patterns that must be found in the facts of every column.
 
     {broker}, {cluster}, {name} (the broker's) and the other placeholders stand for values of the column. The cases of a
-    column run one after the other at the same servers, so that one may need what an earlier one did.
+    column run in order at the same servers, so that a case may depend on the effects of earlier ones.
     """
 
     line: str
     shows: tuple[str, ...]
     whole: bool = True
-    """Whether all facts must be the same in all columns; else those that `shows` matches."""
+    """Whether all facts must be the same in all columns; otherwise only those that `shows` matches."""
     exit_code: int = 0
     hides: tuple[str, ...] = ()
     """Patterns of parts that vary; they are shown as `..`."""
     at_apache: tuple[str, ...] | None = None
-    """What Apache's servers show instead, for the reason in `why`."""
+    """Patterns for the facts at Apache's servers, in place of `shows`, for the reason in `why`."""
     why: str = ""
     settles: bool = False
     """Whether the servers may need a moment until the answer is as expected; the case changes nothing."""
@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a column got for a case."""
+    """The outcome of a case in a column."""
 
     exit_code: int
     facts: tuple[str, ...]
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def facts(text: str, hides: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the facts of what a tool printed: one for a failure, else the lines without regard to their order."""
+    """Return the facts of a tool's output: one for a failure, otherwise its lines, sorted."""
     for key, value in values.items():
         text = text.replace(value, key.upper())
     for pattern in hides:

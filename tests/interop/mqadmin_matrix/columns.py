@@ -91,7 +91,7 @@ class AuthColumn:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """What the placeholders of a case stand for."""
+        """The values of the placeholders of a case."""
         return {"broker": self.cluster.broker_address, "cluster": CLUSTER_NAME}
 
     def outcomes(self, tool: Tool, cases: Iterable[Case], is_apache: bool) -> list[Outcome]:
@@ -157,7 +157,7 @@ class Table(NamedTuple):
     ours: list[Outcome]
     ours_at_apache: list[Outcome]
     folder: Path
-    """Where each column has its files: `<column>/files`."""
+    """The folder with the files of each column, `<column>/files`."""
 
 
 def run_all(folder: Path, cases: list[Case], column: type[AuthColumn] = Column, version: str = "4.9.4") -> Table:

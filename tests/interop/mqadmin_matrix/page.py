@@ -1,4 +1,4 @@
-"""docs/mqadmin.md: the table of cases with what each column got."""
+"""The text of docs/mqadmin.md: the table of cases with the outcome of each column."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a column has for the commands about clients and messages: a running push consumer, a producer, and trace data."""
+"""Test data of a column for the commands about clients and messages: a running push consumer, a producer, and a trace."""
 
 import json
 import struct
@@ -44,7 +44,7 @@ def _running_info(broker_name: str) -> bytes:
 
 
 class _PushConsumer:
-    """A client of the group that answers what brokers ask of it, in a thread."""
+    """A client of the group that answers the requests of brokers, in a thread."""
 
     def __init__(self, address: str, broker_name: str, signed_as: tuple[str, str]) -> None:
         self._connection = Connection(address, signed_as=signed_as)
@@ -94,7 +94,7 @@ class Payments:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """What placeholders of a case stand for."""
+        """The values of some placeholders of a case."""
         return {
             "offset_id": self._offset_id,
             "bad_id": self._offset_id[:16] + struct.pack(">q", BAD_OFFSET).hex().upper(),
