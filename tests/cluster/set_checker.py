@@ -117,7 +117,7 @@ class Workload:
         await self._stack.aclose()
 
     def acknowledged_one_after(self, at: float) -> bool:
-        """Whether a message was acknowledged after the monotonic time `at`."""
+        """Return whether a message was acknowledged after the monotonic time `at`."""
         return self.acknowledged_at > at
 
     def _consume(self, message: MessageExt) -> None:

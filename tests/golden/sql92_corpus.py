@@ -15,7 +15,7 @@ from pocketmq.broker.filter.expression_code import function_of
 from pocketmq.store.format.properties import entries_from
 
 Messages = list[str]
-"""Property strings."""
+"""The property strings of messages."""
 FilterCache = dict[str, str]
 
 GOLDEN = Path(__file__).parent / "sql92.jsonl.gz"

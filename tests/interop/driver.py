@@ -1,8 +1,8 @@
 """One running driver: a real client library behind a line protocol.
 
 A request is a line of URL-encoded fields (``id=3&op=send&topic=T&body=hello``), which every language can read without a
-library; answers and events come back as JSON lines. The Java and the Go driver understand the same operations, listed in
-``java/Driver.java``.
+library; answers and events come back as JSON lines. ``java/Driver.java`` lists the operations, of which the drivers for Go
+and C++ lack some.
 """
 
 import itertools

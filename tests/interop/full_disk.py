@@ -2,9 +2,9 @@
 
     python tests/interop/full_disk.py ext4|xfs|tmpfs [--size-mb 160] [--flush SYNC_FLUSH]
 
-The broker must refuse with the reason, the path and the used share, must not die (SIGBUS), must go on serving pulls, and
-must take messages again once there is space. After a kill it must start without any free space, or say what needs space; and
-it must have all acknowledged messages, including timer messages.
+The broker must refuse messages with the reason, the path and the used share, must not crash (SIGBUS), must still serve
+pulls, and must accept messages again once there is space. After a kill it must start without any free space, or say what
+needs space; and it must have all acknowledged messages, including timer messages.
 """
 
 import argparse

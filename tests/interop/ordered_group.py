@@ -33,7 +33,7 @@ class Member:
 
 
 class OrderedGroup:
-    """Members of one group on one topic; every queue gets a message each PERIOD_S while the group is `feeding`."""
+    """Members of one group on one topic; every queue gets a message each PERIOD_S from `start` to `close`."""
 
     def __init__(
         self, cluster: Cluster, drivers: Drivers, client_name: str, topic: str, queue_count: int, **env: str

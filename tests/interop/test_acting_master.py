@@ -104,7 +104,7 @@ def said(cluster: Cluster) -> str:
         "Apache's slave",
     ],
 )  # fmt: skip
-def test_slave_acts_as_master_and_hands_back(
+def test_slave_acts_as_master_until_the_master_is_back(
     start: Start, flavours: tuple[Flavour, Flavour, Flavour], config: dict[str, object]
 ) -> None:
     """`flavours`: of the name server, of both masters, of the slave."""

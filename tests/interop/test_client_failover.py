@@ -1,4 +1,4 @@
-"""A master ends while consumers use it: they continue at its slave, and later at the master again; nothing is lost.
+"""A master with consumers is killed or stopped: they continue at its slave, later at the master; no message is lost.
 
 Each client is stopped (SIGSTOP) while its last messages are sent to the master and copied to the slave. If the master is
 killed, the client is resumed afterwards, and so gets most of them from the slave. A master that stops cleanly directs its
@@ -19,7 +19,7 @@ from tests.interop.wire import Connection
 
 QUEUES = 4
 BEFORE, STORED, AFTER = 40, 800, 40
-"""Messages consumed before the master's end, stored by then, and sent after its return."""
+"""Numbers of messages consumed before the master ends, stored by then, and sent after its return."""
 GOES_ON_S = 90
 """Limit for a consumer to continue. The Go client refreshes its routes every 30 s."""
 OF_MASTERS_ONLY = "go_v2"

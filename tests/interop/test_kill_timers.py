@@ -75,7 +75,7 @@ class TimerLoad(Load):
 
     @property
     def set_ms(self) -> float:
-        """Maximum change of the calendar between two readings."""
+        """Maximum change of the calendar (wall clock) between two readings."""
         return max(self._differences_ms) - min(self._differences_ms)
 
     def look_at_clocks(self) -> None:
@@ -209,7 +209,7 @@ def audit(load: TimerLoad, copies: list[Record], stored: list[Record], ended_ms:
 
 
 def complaint(timer: Timer, record: Record, set_ms: float) -> str:
-    """Return how early the timer was delivered, or "". Delays are allowed the change of the calendar, `set_ms`."""
+    """Return how early the timer was delivered, or "". Delays may be early by the change of the calendar, `set_ms`."""
     leeway_ms = set_ms + 1 if timer.kind == "TIMER_DELAY_MS" and set_ms >= 1 else 0
     early_ms = timer.due_ms - record.store_timestamp_ms
     return f"{timer} was delivered {early_ms} ms early" if early_ms > leeway_ms else ""

@@ -1,4 +1,4 @@
-"""SQL92 expressions: results of RocketMQ's own parser and evaluator for random expressions and messages."""
+"""SQL92 expressions: verdicts of RocketMQ's own parser and evaluator on random expressions and messages."""
 
 import random
 import re
@@ -51,7 +51,7 @@ def test_random_expressions_give_apache_s_results(version: str) -> None:
 
 
 def test_golden_results_equal_those_of_5_5_0(pytestconfig: pytest.Config) -> None:
-    """The results that tests/broker/test_expression.py uses without Java are those of 5.5.0."""
+    """The verdicts that tests/broker/test_expression.py uses without Java are those of 5.5.0."""
     if pytestconfig.getoption("write_golden"):
         chance = random.Random(1)
         made = messages(chance, MESSAGES)

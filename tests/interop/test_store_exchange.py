@@ -2,7 +2,7 @@
 
 Each broker writes all kinds of records (`workload`), PocketMQ 10,000 messages more, and ends cleanly or by kill -9. The next
 one serves all earlier records byte for byte, by queue offset, key, tag and time (`served`), delivers delayed messages, and
-keeps everything that it does not know: files, and keys of JSON documents.
+preserves unknown files and unknown keys of JSON documents.
 
     pytest tests/interop/test_store_exchange.py --exchange-rounds 5     more rounds
 """
@@ -153,7 +153,7 @@ class Exchange:
             assert [text for text in said if not text.startswith(USUAL_COMPLAINTS)] == []
 
     def write(self, flavour: Flavour) -> None:
-        """Write all kinds of records, and remember everything served then."""
+        """Write all kinds of records, and keep all records served afterwards for the next check."""
         name, is_apache = f"{flavour.name}{len(self.lives)}", flavour.name == "apache"
         with self.connect() as connection:
             life = write(connection, name, version=self.version, is_apache=is_apache)

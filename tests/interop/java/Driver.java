@@ -233,7 +233,8 @@ public final class Driver {
         String name = request.text("name");
         String group = request.text("group", name + "-group");
         String traceTopic = request.text("traceTopic", null);
-        System.setProperty("rocketmq.message.compressType", request.text("compressType", "ZLIB")); // each reads it once
+        // Each producer reads this property once.
+        System.setProperty("rocketmq.message.compressType", request.text("compressType", "ZLIB"));
         DefaultMQProducer producer = request.flag("transactional") ? transactional(request, name, group)
             : new DefaultMQProducer(group, signing(request), traceTopic != null, traceTopic);
         configured(producer, request, name);
