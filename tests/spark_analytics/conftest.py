@@ -27,7 +27,7 @@ def quick_jvm() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def java_built(quick_jvm: None) -> bool:
-    """Whether there is a current jar of the data source in Java; it is built if there is a JDK."""
+    """Build the jar of the data source in Java unless it is up to date; return False if there is no JDK."""
     from pocketmq.spark_analytics.jvm import build
 
     if build.find_javac() is None:
@@ -40,7 +40,7 @@ def java_built(quick_jvm: None) -> bool:
 
 @pytest.fixture(scope="session")
 def spark(java_built: bool) -> Iterator[Any]:
-    """Spark session shared by all tests, because starting one takes seconds. Its reader is the one in Python."""
+    """Spark session shared by all tests, because starting one takes seconds. It uses the reader in Python."""
     from pocketmq.spark_analytics.session import local_session
 
     session = local_session(
@@ -56,7 +56,7 @@ def spark(java_built: bool) -> Iterator[Any]:
 
 @pytest.fixture(params=["direct", "spark"])
 def engine(request: pytest.FixtureRequest) -> Any:
-    """Both engines of the commands' queries."""
+    """Each of the two engines that run the commands' queries."""
     from pocketmq.spark_analytics.direct.engine import DirectEngine
     from pocketmq.spark_analytics.pipelines.engine import SparkEngine
 

@@ -110,7 +110,7 @@ class LogBuilder:
         return physical_offset
 
     def truncate(self, physical_offset: int) -> None:
-        """Continue at an earlier offset, leaving the bytes behind it unchanged, as a recovery does."""
+        """Continue at an earlier offset, leaving the bytes after it unchanged, as a recovery does."""
         self.files = [file for file in self.files if file[0] <= physical_offset]
         self.position = physical_offset - self.files[-1][0]
         self.physical_offsets = [own for own in self.physical_offsets if own < physical_offset]

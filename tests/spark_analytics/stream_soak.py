@@ -1,10 +1,10 @@
-"""Soak test: a broker writes its store while Spark streams it and is killed (-9); each row must be in the sink once.
+"""Soak test: Spark streams the store of a running broker and is killed (-9) repeatedly; each row must be in the sink once.
 
     python -m tests.spark_analytics.stream_soak 1000000 [--kills 3] [--folder DIR] [--reader python|jvm|both]
 
-Runs a name server and a broker, a sender, which is told how many messages to send next, and a follower for each reader: a
-local Spark with a Parquet sink and a checkpoint, killed with its JVM as soon as it has committed some micro-batches of the
-current messages. The followers read at the same time.
+Runs a name server, a broker, a sender, which reads from its standard input how many messages to send next, and a follower
+for each reader: a local Spark with a Parquet sink and a checkpoint. A follower is killed with its JVM as soon as it has
+committed some micro-batches of the current messages. The followers run at the same time.
 """
 
 import argparse
@@ -28,7 +28,7 @@ DEADLINE_S = 600
 TOPICS = [f"Topic{number}" for number in range(8)]
 SENT_AT_ONCE: Final = 16
 SINGLE_EVERY: Final = 4
-"""Of so many portions one is sent as single messages, the others as batches."""
+"""One of this many portions is sent as single messages, the others as batches."""
 SENDING_MAX: Final = 8
 
 
@@ -85,7 +85,7 @@ async def _send_portion(producer: Any, begin: int, count: int, per_second: int) 
         for first in range(begin, end, SENT_AT_ONCE):
             sends.create_task(send_some(first, min(first + SENT_AT_ONCE, end)))
             await asyncio.sleep(max(begun + (first - begin) / per_second - time.monotonic(), 0))
-            async with free:  # no more tasks than are sending
+            async with free:  # create the next task only when one can send
                 pass
     return end
 

@@ -1,4 +1,4 @@
-"""Reads of stores without Spark: Arrow, Polars, DuckDB; and the same answers of the commands as with Spark."""
+"""Reads of stores without Spark (Arrow, Polars, DuckDB); commands give the same answers with and without Spark."""
 
 import subprocess
 import sys
@@ -29,13 +29,13 @@ def store(golden_stores: dict[str, Path]) -> Path:
     return golden_stores["v4_clean"]
 
 
-def test_every_row_is_that_of_the_data_source(store: Path) -> None:
+def test_arrow_returns_the_rows_of_the_data_source(store: Path) -> None:
     rows = spark_analytics.arrow(store).read_all().to_pylist()
     assert rows == read(store)
     assert len(rows) == len(expected_records("v4_clean")) and len(rows[0]) == DEFAULT_COLUMNS
 
 
-def test_options_in_pythons_style(store: Path) -> None:
+def test_options_as_python_arguments(store: Path) -> None:
     chosen = spark_analytics.arrow(
         store,
         columns="topic,queueId,body",

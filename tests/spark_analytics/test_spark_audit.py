@@ -51,7 +51,7 @@ def test_torn_last_record_is_not_a_finding(
 
 
 def log_of(queue_offsets: list[int], file_size: int = 10_000) -> LogBuilder:
-    """Return a log of one queue with a record for each of some queue offsets."""
+    """Return a log of one queue with a record for each given queue offset."""
     log = LogBuilder(file_size)
     position = field_position(RECORD_FIXED, "queue_offset", 0)
     for number, queue_offset in enumerate(queue_offsets):

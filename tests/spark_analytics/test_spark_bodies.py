@@ -106,7 +106,7 @@ def test_permissive_mode_yields_rows_for_damaged_bytes(tmp_path: Path) -> None:
     log = LogBuilder(20_000)
     while len(log.files) < 2:
         log.append(b"b" * 40)
-    # One record is no longer a valid record, of another the lengths do not add up.
+    # One record is overwritten; in another one the lengths do not add up.
     first, second = log.physical_offsets[10], log.physical_offsets[20]
     size = log.physical_offsets[1]
     log.files[0][1][first : first + size] = b"x" * size

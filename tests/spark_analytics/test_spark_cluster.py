@@ -1,4 +1,4 @@
-"""A standalone cluster in separate processes, whose workers have the libraries and get our packages as a zip."""
+"""A standalone cluster in separate processes, whose workers have the libraries and get PocketMQ as a zip file."""
 
 import ast
 import os
@@ -75,7 +75,7 @@ def daemon(environment: dict[str, str], name: str, *arguments: str, says: str) -
 
 
 def python_without_us(folder: Path) -> Path:
-    """Create a Python with our libraries but without our packages: it ignores the path files of an editable install."""
+    """Create a Python that has the libraries but not PocketMQ: it ignores the .pth files of an editable install."""
     libraries = os.pathsep.join(dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")))
     program = folder / "python"
     program.write_text(

@@ -34,7 +34,7 @@ def test_bad_arguments_are_reported(
 
 
 class EndedSession:
-    """A session during whose use SIGTERM arrives: afterwards Spark answers no calls."""
+    """Test double of a session whose use sends SIGTERM to this process; the command must not continue after it."""
 
     class sparkContext:
         @staticmethod

@@ -134,7 +134,7 @@ def test_period_and_hourly_partitions(command: Command, tmp_path: Path, capsys: 
     assert "has an export with period {" in capsys.readouterr().err
 
 
-def test_tables_are_added_per_run(command: Command, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+def test_each_export_of_a_table_adds_its_rows(command: Command, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     store = golden_stores["v4_clean"]
     for name in ("offsets", "delays", "topics"):
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Where a log ends: damage in its last file does not end it if queues or later records prove that it goes on."""
+"""The end of a log: damage in its last file does not end it if queues or later records prove that it continues."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def damage(store: Path, begin: int, stop: int, filler: bytes = b"\0") -> None:
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
 @pytest.mark.parametrize("filler", [b"\0", b"\xff"], ids=["zeroed", "overwritten"])
-def test_records_behind_damage_belong_to_the_log_of_a_killed_broker(tmp_path: Path, split_size: int, filler: bytes) -> None:
+def test_records_after_damage_belong_to_the_log_of_a_killed_broker(tmp_path: Path, split_size: int, filler: bytes) -> None:
     log = small_log()
     store = crashed(tmp_path, log)
     begin, stop = log.physical_offsets[80], log.physical_offsets[83]
@@ -73,7 +73,7 @@ def test_damage_in_several_places(tmp_path: Path) -> None:
     assert physical_offsets(store, mode="DROPMALFORMED") == left
 
 
-def test_queues_prove_it_where_store_times_do_not(tmp_path: Path) -> None:
+def test_queues_prove_that_the_log_continues_if_store_times_are_equal(tmp_path: Path) -> None:
     log = small_log(step_ms=0)
     store = write_queues(crashed(tmp_path, log))
     damage(store, log.physical_offsets[80], log.physical_offsets[80] + 40)
@@ -84,7 +84,7 @@ def test_queues_prove_it_where_store_times_do_not(tmp_path: Path) -> None:
         physical_offsets(store)
 
 
-def test_a_unit_without_its_record_proves_nothing(tmp_path: Path) -> None:
+def test_a_queue_unit_without_a_record_does_not_extend_the_log(tmp_path: Path) -> None:
     log = small_log(step_ms=0)
     store = write_queues(crashed(tmp_path, log))
     damage(store, log.physical_offsets[150], FILE_SIZE)
@@ -92,7 +92,7 @@ def test_a_unit_without_its_record_proves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("with_queues", [True, False])
-def test_records_left_behind_by_a_truncation_prove_nothing(tmp_path: Path, with_queues: bool) -> None:
+def test_records_left_after_a_truncation_do_not_extend_the_log(tmp_path: Path, with_queues: bool) -> None:
     log = small_log()
     log.truncate(log.physical_offsets[100])
     for number in range(3):
@@ -103,7 +103,7 @@ def test_records_left_behind_by_a_truncation_prove_nothing(tmp_path: Path, with_
     assert physical_offsets(store) == log.physical_offsets
 
 
-def test_a_torn_last_record_is_still_left_out(tmp_path: Path) -> None:
+def test_a_torn_last_record_is_left_out(tmp_path: Path) -> None:
     log = small_log()
     store = crashed(tmp_path, log)
     damage(store, log.physical_offsets[-1] + 90, FILE_SIZE)
@@ -123,7 +123,7 @@ def test_remote_files_are_searched_within_a_limit(tmp_path: Path, monkeypatch: p
     assert physical_offsets("memory://log-end", mode="DROPMALFORMED") == log.physical_offsets[:80]  # type: ignore[arg-type]
 
 
-def test_rows_of_damage_hold_its_bytes(tmp_path: Path) -> None:
+def test_rows_of_damage_contain_the_damaged_bytes(tmp_path: Path) -> None:
     log = small_log()
     store = crashed(tmp_path, log)
     begin, stop = log.physical_offsets[80:82]
@@ -139,7 +139,7 @@ def test_rows_of_damage_hold_its_bytes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def live(tmp_path: Path) -> LiveLog:
-    """A log in which one record is overwritten, with ten before and ten behind it."""
+    """A log in which one record is overwritten, with ten before and ten after it."""
     live = LiveLog(tmp_path)
     for number in range(21):
         live.append(store_timestamp_ms=T0_MS + number)
@@ -147,21 +147,21 @@ def live(tmp_path: Path) -> LiveLog:
     return live
 
 
-def test_a_stream_passes_damage_that_stays(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_continues_after_permanent_damage(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = live.builder.physical_offsets
     monkeypatch.setattr(log_tail, "DOUBT_S", 0.0)
     for mode, expected in {"DROPMALFORMED": offsets[11:], "PERMISSIVE": offsets[10:]}.items():
         query = Query(live.store, mode=mode)
         assert query.batch() == offsets[:10]
         assert batches(query) == expected
-        # The query that continues from the damage on, as after a restart.
+        # A query that starts at the damage, as after a restart.
         assert batches(Query(live.store, {"physicalOffset": offsets[10]}, mode=mode)) == expected
     for start in (None, {"physicalOffset": offsets[10]}):
         with pytest.raises(DamagedRecordError, match=f"physical offset {offsets[10]}"):
             batches(Query(live.store, start))
 
 
-def test_a_stream_passes_a_record_with_an_impossible_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_skips_a_record_with_an_impossible_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = LiveLog(tmp_path)
     for number in range(21):
         live.append(store_timestamp_ms=T0_MS + number)
@@ -176,7 +176,7 @@ def batches(query: Query) -> list[int]:
     return [own for _ in range(4) for own in query.batch()]
 
 
-def test_a_stream_of_what_is_there_now_includes_records_behind_damage(
+def test_an_available_now_stream_includes_records_after_damage(
     live: LiveLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_tail, "DOUBT_S", 0.01)

@@ -36,7 +36,7 @@ def time(ms: int) -> datetime:
 
 
 def as_expected(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row in the form of the golden expectation."""
+    """Return a row in the form of a golden store's expected records."""
     values = {name: row[name] for name in SAME_NAMED}
     body = row["body"]
     values |= {"bodyCRC": row["bodyCrc"], "bodyLen": len(body), "bodySha256": hashlib.sha256(body).hexdigest()}
@@ -100,7 +100,7 @@ def test_record_images_inside_bodies_are_not_read_as_records(tmp_path: Path, spl
 
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
-def test_old_records_behind_a_truncation_are_not_read(tmp_path: Path, split_size: int) -> None:
+def test_old_records_after_a_truncation_are_not_read(tmp_path: Path, split_size: int) -> None:
     log = LogBuilder(20_000)
     cut = [log.append(b"old" * 20) for _ in range(30)][10]
     log.truncate(cut)
@@ -110,7 +110,7 @@ def test_old_records_behind_a_truncation_are_not_read(tmp_path: Path, split_size
 
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
-def test_old_records_behind_the_end_of_a_full_file_are_not_read(
+def test_old_records_after_the_end_of_a_full_file_are_not_read(
     tmp_path: Path, split_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 4000)
@@ -182,7 +182,7 @@ def test_damage_before_the_last_file_does_not_end_the_log(tmp_path: Path, split_
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
 def test_filler_with_wrong_size_is_damage(tmp_path: Path, split_size: int) -> None:
-    """Also if a split ends with the record before the filler, so that another task would read what follows."""
+    """This also holds if a split ends before the filler, so that another task would read the bytes that follow."""
     log = LogBuilder(1000)
     while len(log.files) < 3:
         log.append(b"x" * 20)

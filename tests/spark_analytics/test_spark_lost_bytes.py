@@ -1,4 +1,4 @@
-"""Log files that were truncated or are missing, with other files behind them."""
+"""Truncated or missing log files that are followed by other files."""
 
 import json
 from pathlib import Path
@@ -36,14 +36,14 @@ def remove(store: Path, start: int) -> None:
 
 @pytest.fixture(params=[64 << 20, 300], ids=["whole files", "tails"])
 def looked_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Size of a file's tail that is searched for its end: the whole file, or a small part as in large files."""
+    """Set the size of a file's tail that is searched for its end: the whole file, or a small part as in large files."""
     monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", request.param)
 
 
 @pytest.mark.usefixtures("looked_at")
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
 @pytest.mark.parametrize("size", [0, 3, 500, 4 * SIZE, 8 * SIZE, 10 * SIZE - 1])
-def test_truncated_file_is_damaged_behind_its_last_complete_record(tmp_path: Path, split_size: int, size: int) -> None:
+def test_truncated_file_is_damaged_after_its_last_complete_record(tmp_path: Path, split_size: int, size: int) -> None:
     store, log = five_files(tmp_path)
     path = cut(store, 1000, size)
     begin = 1000 + size // SIZE * SIZE
@@ -63,7 +63,7 @@ def test_truncated_file_is_damaged_behind_its_last_complete_record(tmp_path: Pat
 
 @pytest.mark.usefixtures("looked_at")
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)
-def test_missing_file_is_damage_behind_the_previous_file(tmp_path: Path, split_size: int) -> None:
+def test_missing_file_is_damage_after_the_previous_file(tmp_path: Path, split_size: int) -> None:
     store, log = five_files(tmp_path)
     remove(store, 1000)
     remove(store, 2000)
@@ -133,7 +133,7 @@ def test_log_ends_in_a_truncated_last_file(tmp_path: Path) -> None:
     assert physical_offsets(store) == [own for own in log.physical_offsets if own < whole]
 
 
-def test_a_log_may_begin_anywhere(tmp_path: Path) -> None:
+def test_a_log_may_begin_with_any_file(tmp_path: Path) -> None:
     store, log = five_files(tmp_path)
     remove(store, 0)
     assert physical_offsets(store) == [own for own in log.physical_offsets if own >= 1000]

@@ -64,7 +64,7 @@ def at(second: int) -> datetime:
         (EqualTo(("storeTimestamp",), at(20)), lambda row: row["storeTimestamp"] == at(20)),
         (EqualTo(("queueId",), 99), lambda row: False),
         (In(("queueId",), (3, 99)), lambda row: True),
-        # Not understood: everything is read.
+        # Not supported: everything is read.
         (Not(EqualTo(("topic",), "T1")), lambda row: True),
         (StringStartsWith(("topic",), "T1"), lambda row: True),
         (GreaterThan(("storeTimestamp",), at(20).replace(tzinfo=None)), lambda row: True),
@@ -153,7 +153,7 @@ def test_filters_are_pushed_only_with_the_option() -> None:
 
 
 @pytest.mark.parametrize(("text", "size"), [("5", 5), ("128m", 128 << 20), ("2 KB", 2048), ("1GiB", 1 << 30), ("64b", 64)])
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_with_units(text: str, size: int) -> None:
     assert size_option("maxPartitionBytes", text) == size
 
 
@@ -209,7 +209,7 @@ def test_time_bounds_are_found_by_binary_search(tmp_path: Path, monkeypatch: pyt
     log = LogBuilder(200_000)
     second_ms = 1000
     for number in range(6000):
-        # Of two records the later one has the earlier store time, from a clock that was set back.
+        # In each pair of records the later one has the earlier store time, as after a clock was set back.
         log.append(store_timestamp_ms=T0_MS + (number ^ 1) * second_ms)
     assert len(log.files) > 2
     store = log.write(tmp_path)
@@ -263,7 +263,7 @@ def test_option_names_ignore_case(store: Path) -> None:
     assert RocketMQDataSource({"PATH": str(store), "TABLE": "Topics"}).schema().startswith("topic string")
 
 
-def test_create_table_names_what_works() -> None:
+def test_error_for_create_table_suggests_a_temporary_view() -> None:
     created = {"owner": "me", "provider": "rocketmq", "path": "/store", "location": "/store"}
     with pytest.raises(ValueError, match="CREATE TABLE .* is not possible: .* Use CREATE TEMPORARY VIEW"):
         RocketMQDataSource(created).schema()

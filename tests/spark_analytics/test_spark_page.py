@@ -53,7 +53,7 @@ def test_hours_with_most_messages_are_shown_first() -> None:
     [(0, 1, 1), (200, 1, 1), (300, 1, 5), (7200, 60, 30), (86_400, 60, 600), (30 * 86_400, 3600, 3 * 3600)]
     + [(3 * 365 * 86_400, 86_400, 5 * 86_400)],
 )
-def test_times_are_cut_by_the_span_of_the_log(tmp_path: Path, span_s: int, step_s: int, seconds: int) -> None:
+def test_interval_length_depends_on_the_span_of_the_log(tmp_path: Path, span_s: int, step_s: int, seconds: int) -> None:
     log = LogBuilder(1 << 20)
     for at_s in range(0, span_s + 1, step_s):
         log.append(store_timestamp_ms=int(T0.timestamp() * 1000) + at_s * 1000)
@@ -90,7 +90,7 @@ def test_sizes_have_one_format() -> None:
         (1, FINDINGS_MAX - 1, {"error": "1", "note": "999 or more"}),
     ],
 )
-def test_cut_list_of_findings_is_marked(errors: int, notes: int, told: dict[str, str]) -> None:
+def test_truncated_list_of_findings_is_marked(errors: int, notes: int, told: dict[str, str]) -> None:
     assert counted([{"severity": "error"}] * errors + [{"severity": "note"}] * notes) == told
 
 

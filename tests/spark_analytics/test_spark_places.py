@@ -28,7 +28,7 @@ def memory_store(golden_stores: dict[str, Path]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("options", [{}, {"topic": "GoldenDelay"}, {"maxPartitionBytes": "300k"}], ids=str)
-def test_a_store_behind_an_url(golden_stores: dict[str, Path], memory_store: str, options: dict[str, str]) -> None:
+def test_a_store_at_a_url(golden_stores: dict[str, Path], memory_store: str, options: dict[str, str]) -> None:
     expected = read(golden_stores["v4_clean"], **options)
     assert read(memory_store, **options) == expected
     assert read(memory_store + "/commitlog", **options) == expected

@@ -21,7 +21,7 @@ FILE_SIZE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def small_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The logs of these tests are small, but the gap up to which bytes are read along is not.
+    # Gaps up to this size are read along with the wanted records. The default is too large for the small logs of these tests.
     monkeypatch.setattr(places, "GAP_LOCAL", 256)
 
 
@@ -39,7 +39,7 @@ def rare_log() -> LogBuilder:
 def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = rare_log()
     assert len(log.files) > 1
-    # Otherwise most bytes would be read from the unwritten part: the window in which the log's end is searched is larger.
+    # Remove the unwritten part: the search for the log's end would read it, which would be most of the bytes read.
     base, data = log.files[-1]
     log.files[-1] = (base, data[: log.position])
     return write_queues(log.write(tmp_path_factory.mktemp("rare")))
@@ -175,7 +175,7 @@ def test_damage_between_wanted_records_is_not_noticed(tmp_path: Path) -> None:
     assert len(read(store, *NAMES, topic="Rare")) == 100
 
 
-def test_queues_save_the_driver_a_walk_over_the_log(tmp_path: Path) -> None:
+def test_planning_with_queues_does_not_scan_the_log(tmp_path: Path) -> None:
     log = LogBuilder(FILE_SIZE)
     for _ in range(5000):
         log.append()
@@ -189,7 +189,7 @@ def test_queues_save_the_driver_a_walk_over_the_log(tmp_path: Path) -> None:
         if len(planned) == 1:
             write_queues(store)
     assert planned[0] >= log.physical_offsets[-1]
-    # The walk's first window, and the rest of the file, where no record must follow.
+    # The walk's first window, and the rest of the file, which must contain no further record.
     assert planned[1] < FILE_SIZE - log.position + (64 << 10) + 10_000
     for split_size in (100, 5000, 1 << 30):
         assert read(store, *NAMES, maxPartitionBytes=split_size) == every

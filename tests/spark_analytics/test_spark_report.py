@@ -122,7 +122,7 @@ def test_lateness_of_delayed_messages(engine: Engine, tmp_path: Path) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_levels_of_another_broker(engine: Engine, tmp_path: Path) -> None:
+def test_delay_levels_of_another_broker(engine: Engine, tmp_path: Path) -> None:
     log = DelayedLog(10_000)
     log.schedule(0, key="k")
     log.deliver(2003, key="k")

@@ -99,7 +99,7 @@ def test_avro_types_and_values(spark: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_bodies_that_are_not_avro_follow_the_mode(tmp_path: Path) -> None:
+def test_bodies_that_are_not_avro_are_handled_by_mode(tmp_path: Path) -> None:
     good = avro_order()
     bad = [good[:-1], good + b"x", b"", b"\xff" * 40]
     store = write(tmp_path, good, *bad)
@@ -111,7 +111,7 @@ def test_bodies_that_are_not_avro_follow_the_mode(tmp_path: Path) -> None:
 
 
 def test_values_that_do_not_fit_are_damage(tmp_path: Path) -> None:
-    """A decimal with more digits than its schema says, and a time behind the calendar's end."""
+    """A decimal with more digits than its schema says, and a time after the end of the calendar."""
     schema = {
         "type": "record", "name": "R", "fields": [
             {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 3}},
@@ -152,7 +152,7 @@ def test_avro_schemas_that_are_refused(tmp_path: Path, schema: Any, says: str) -
 
 
 def descriptor_set() -> descriptor_pb2.FileDescriptorSet:
-    """Return what protoc writes for shop.proto, with its imports."""
+    """Return the descriptor set that protoc writes for shop.proto, with its imports."""
     own = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     own.dependency.append("google/protobuf/timestamp.proto")
     state = own.enum_type.add(name="State")
@@ -238,7 +238,7 @@ def test_protobuf_types_and_values(spark: Any, tmp_path: Path, descriptors: Path
     assert frame.where("body.first is null").selectExpr("body.state").collect()[0].state == "7"
 
 
-def test_bodies_that_are_not_the_message_follow_the_mode(tmp_path: Path, descriptors: Path) -> None:
+def test_bodies_that_are_not_the_message_are_handled_by_mode(tmp_path: Path, descriptors: Path) -> None:
     good = proto_orders()[0]
     late = message()()
     late.at.seconds = 2**60
@@ -285,8 +285,8 @@ def test_wrong_protobuf_options_are_refused(
         spark_analytics.arrow(write(tmp_path / "store"), **given)
 
 
-def test_a_set_without_imports_is_refused(tmp_path: Path) -> None:
-    """Except those that the library has itself."""
+def test_a_descriptor_set_without_imports_is_refused(tmp_path: Path) -> None:
+    """Only imports that the protobuf library contains itself may be missing."""
     whole = descriptor_set()
     file = tmp_path / "alone.desc"
     file.write_bytes(descriptor_pb2.FileDescriptorSet(file=[whole.file[0]]).SerializeToString())

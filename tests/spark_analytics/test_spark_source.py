@@ -45,7 +45,7 @@ def test_several_tasks_per_store(spark: Any, golden_stores: dict[str, Path]) -> 
     assert frame.count() == 2280
 
 
-def test_user_schema_is_the_projection(spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_user_schema_selects_the_columns(spark: Any, golden_stores: dict[str, Path]) -> None:
     frame = spark.read.format("rocketmq").schema("tags string, topic string").load(str(golden_stores["v4_clean"]))
     assert frame.columns == ["tags", "topic"]
     assert frame.filter("topic = 'GoldenRaw'").count() == 7
@@ -90,8 +90,8 @@ def test_pushed_filters_do_not_change_results(spark: Any, golden_stores: dict[st
     spark.conf.unset(PUSHDOWN)
 
 
-def test_filters_stay_with_a_loaded_frame(spark: Any, golden_stores: dict[str, Path]) -> None:
-    """The reason why pushFilters is off by default. If this fails, Spark has changed, and it may become the default."""
+def test_filters_persist_in_a_loaded_frame(spark: Any, golden_stores: dict[str, Path]) -> None:
+    """This is why pushFilters is off by default. If this test fails, Spark has changed, and it may be on by default."""
     spark.conf.set(PUSHDOWN, "true")
     frame = spark.read.format("rocketmq").option("pushFilters", "true").load(str(golden_stores["v4_clean"]))
     assert frame.filter("topic = 'GoldenDelay'").count() == 24
@@ -187,7 +187,7 @@ print(spark.read.format("rocketmq").option("columns", "topic").load(sys.argv[1])
 
 
 def test_own_session_in_a_folder_with_modules_of_the_same_names(golden_stores: dict[str, Path], tmp_path: Path) -> None:
-    """The program's Python is not activated, and its working folder has a package `pocketmq` and a module `numpy`."""
+    """The virtual environment is not activated, and the working folder has a package `pocketmq` and a module `numpy`."""
     (tmp_path / "pocketmq").mkdir()
     for name in ("pocketmq/__init__.py", "numpy.py", "pyarrow.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong module')")
@@ -217,7 +217,7 @@ print(SparkSession.builder.getOrCreate().read.format("rocketmq").load(sys.argv[1
 def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     golden_stores: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Also from a folder with modules named like packages of the repository."""
+    """This also works in a folder with modules that are named like packages of the repository."""
     for module in ("broker.py", "namesrv.py", "store/__init__.py", "client/__init__.py", "remoting/__init__.py"):
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("raise ImportError('this module belongs to the user')")
@@ -234,7 +234,7 @@ def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     assert done.stdout == "297\n"
 
 
-def test_one_warning_teaches_to_name_columns(
+def test_one_warning_recommends_to_name_columns(
     golden_stores: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(batch, "_warned", set())

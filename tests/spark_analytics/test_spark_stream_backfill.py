@@ -1,4 +1,4 @@
-"""Streams of a rare topic that start far behind the end of the log: read through the ConsumeQueues, each record once."""
+"""Streams of a rare topic that start long before the end of the log: read through the ConsumeQueues, each record once."""
 
 import shutil
 from pathlib import Path
@@ -46,7 +46,7 @@ def batches(query: Query) -> tuple[list[list[int]], int]:
     return found[:-1], places.bytes_read - before
 
 
-def test_backfill_reads_the_share_of_the_topic(written: tuple[Path, LogBuilder], tmp_path: Path) -> None:
+def test_backfill_of_a_rare_topic_reads_few_bytes(written: tuple[Path, LogBuilder], tmp_path: Path) -> None:
     store, log = written
     found, size = batches(Query(store, topic="Rare", maxBytesPerTrigger=LIMIT))
     assert len(found) == 3
@@ -59,7 +59,7 @@ def test_backfill_reads_the_share_of_the_topic(written: tuple[Path, LogBuilder],
     assert size < scanned_size / 4
 
 
-def test_records_behind_the_queues_are_scanned(written: tuple[Path, LogBuilder], tmp_path: Path) -> None:
+def test_records_after_the_end_of_the_queues_are_scanned(written: tuple[Path, LogBuilder], tmp_path: Path) -> None:
     """The queues end in the middle of the first micro-batch; a batch planned again without them has the same rows."""
     store = tmp_path / "store"
     log = written[1]
@@ -88,7 +88,7 @@ def test_several_queue_files(tmp_path: Path) -> None:
 
 
 def test_a_log_that_ends_with_its_file(tmp_path: Path) -> None:
-    """A copied store may have been cut behind its last record: no bytes are left to look for further ones."""
+    """A copied store may have been truncated after its last record, so that no bytes follow in which to search for more."""
     store = tmp_path / "store"
     log = LogBuilder(FILE_SIZE)
     for _ in range(3):

@@ -22,7 +22,7 @@ FILE_SIZE = 64 << 10
 
 
 class LiveLog:
-    """A log with preallocated files, in which records appear byte by byte, as a test requires."""
+    """A log with preallocated files, whose last record a test can write in parts."""
 
     def __init__(self, store: Path, physical_offset: int = 0) -> None:
         self.builder = LogBuilder(FILE_SIZE, physical_offset=physical_offset)
@@ -37,7 +37,7 @@ class LiveLog:
         return found
 
     def flush(self, part: int | None = None) -> None:
-        """Write all appended records, of the last one only the first `part` bytes."""
+        """Write all appended records, but only the first `part` bytes of the last one."""
         for base, data in [*self.builder.files, (self.builder.files[-1][0] + FILE_SIZE, bytearray(FILE_SIZE))]:
             shown = bytearray(data)
             if part is not None and base <= self.builder.physical_offsets[-1] < base + FILE_SIZE:
@@ -57,7 +57,7 @@ class LiveLog:
 
 
 class Query:
-    """Spark's use of a reader, batch after batch."""
+    """A stream reader that is called as by Spark, one micro-batch after another."""
 
     def __init__(self, store: Path | str, start: dict[str, Any] | None = None, **options: str) -> None:
         self.reader = CommitLogStreamReader(spark_schema("physicalOffset", "topic"), {"path": str(store), **options})
@@ -148,8 +148,8 @@ def test_torn_record_before_complete_ones_is_awaited(live: LiveLog, monkeypatch:
     assert now.batch() == offsets
 
 
-def test_old_records_behind_the_end_are_not_read(live: LiveLog) -> None:
-    """Records cut off by a recovery may still be there, intact and at their own offsets."""
+def test_old_records_after_the_end_are_not_read(live: LiveLog) -> None:
+    """Records removed by a recovery may still be in the file, intact and at their own offsets."""
     live.append(50)
     live.builder.truncate(live.builder.physical_offsets[30])
     live.append(1, b"z" * 990)
@@ -159,9 +159,9 @@ def test_old_records_behind_the_end_are_not_read(live: LiveLog) -> None:
 
 
 @pytest.mark.parametrize("size, batches", [("1", 60), ("9k", 30), ("120k", 3), ("1g", 1)])
-def test_micro_batches_of_a_size(live: LiveLog, size: str, batches: int) -> None:
+def test_micro_batches_are_limited_by_bytes(live: LiveLog, size: str, batches: int) -> None:
     offsets = live.append(60, b"x" * 5000)
-    # Behind the end of a full file there may be an old record at its own offset.
+    # After the end of a full file there may be an old record at its own offset.
     record = offsets[1] - offsets[0]
     rest = FILE_SIZE % record
     stale = LogBuilder(rest, physical_offset=2 * FILE_SIZE - rest + 8)
@@ -179,7 +179,7 @@ def test_micro_batches_of_a_size(live: LiveLog, size: str, batches: int) -> None
 
 
 @pytest.mark.parametrize("records", [1, 7, 29, 59, 60, 1000])
-def test_micro_batches_of_a_number_of_records(live: LiveLog, records: int) -> None:
+def test_micro_batches_are_limited_by_records(live: LiveLog, records: int) -> None:
     offsets = live.append(60, b"x" * 5000)
     query = Query(live.store, maxRecordsPerTrigger=str(records))
     found = []
@@ -194,7 +194,7 @@ def test_a_micro_batch_is_limited_by_default(live: LiveLog) -> None:
     assert isinstance(limit, ReadMaxBytes) and limit.max_bytes == 512 << 20
 
 
-def test_trigger_available_now(live: LiveLog) -> None:
+def test_available_now_reads_up_to_the_end_at_its_start(live: LiveLog) -> None:
     before = live.append(80)
     query = Query(live.store, maxBytesPerTrigger="20k")
     query.reader.prepareForTriggerAvailableNow()

@@ -118,7 +118,7 @@ def test_only_scheduled_messages_have_a_deliver_time(golden_stores: dict[str, Pa
     assert not any(row["deliverTime"] for row in rows if row["topic"] != "SCHEDULE_TOPIC_XXXX")
 
 
-def test_queue_begins_behind_blank_and_dead_units(tmp_path: Path) -> None:
+def test_queue_begins_after_blank_units_and_units_of_deleted_records(tmp_path: Path) -> None:
     LogBuilder(4096, physical_offset=1000).write(tmp_path)
     blank = (0, 0x7FFFFFFF, 0)
     write_queue(
@@ -276,7 +276,7 @@ def test_pending_delays_of_apache_brokers(golden_stores: dict[str, Path]) -> Non
     stored = {record["physicalOffset"]: record["storeTimestamp"] for record in expected_records("v4_clean")}
     assert all(epoch_ms(row["dueTime"]) == stored[row["physicalOffset"]] + 2 * HOUR_MS for row in levels)
     rows = table("delays", golden_stores["v5_clean"])
-    # As counted by 5.5.0 itself; recalled messages are not among them.
+    # Apache's broker 5.5.0 counted these itself; recalled messages are not included.
     counted = json.loads((golden_stores["v5_clean"] / "config" / "timermetrics").read_text())["timingCount"]
     assert Counter(row["topic"] for row in rows if row["kind"] == "timer") == {
         topic: metric["count"] for topic, metric in counted.items()
@@ -292,7 +292,7 @@ def test_pending_delays_of_apache_brokers(golden_stores: dict[str, Path]) -> Non
 
 
 def timer_store(folder: Path, seal: tuple[int, int] | None = None) -> tuple[Path, dict[str, int]]:
-    """Create timers of two hours, some in the timer log, and of those some delivered; return (store, physical offsets)."""
+    """Create timers, some of them in the timer log, and of those some delivered; return (store, physical offsets)."""
     log = LogBuilder(1 << 20)
     records: dict[str, tuple[int, int, int]] = {}
 
@@ -327,14 +327,14 @@ def timer_store(folder: Path, seal: tuple[int, int] | None = None) -> tuple[Path
     return store, {key: offset for key, (offset, _, _) in records.items()}
 
 
-def test_timers_in_the_wheel_and_not_yet_in_it(tmp_path: Path) -> None:
+def test_timers_in_the_timer_log_and_not_yet_in_it(tmp_path: Path) -> None:
     store, offsets = timer_store(tmp_path / "apache")
     rows = table("delays", store)
     assert [row["keys"] for row in rows] == ["early", "late", "far", "new"]
     assert [row["physicalOffset"] for row in rows] == [offsets[row["keys"]] for row in rows]
     assert [epoch_ms(row["dueTime"]) for row in rows] == [10_001, 10_900, 10 * HOUR_MS, 30_500]
     assert {(row["topic"], row["queueId"], row["level"]) for row in rows} == {("T", 2, None)}
-    # PocketMQ's checkpoint also tells which timers of the current slot are done.
+    # PocketMQ's checkpoint also states which timers of the current slot were delivered.
     store, offsets = timer_store(tmp_path / "ours", (10_900, 0))
     assert [row["keys"] for row in table("delays", store)] == ["late", "far", "new"]
 
@@ -426,7 +426,7 @@ def test_op_message_of_5x_names_several_offsets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_store_without_these_files_has_empty_tables(tmp_path: Path, name: str) -> None:
+def test_tables_of_a_store_without_their_files_are_empty(tmp_path: Path, name: str) -> None:
     (tmp_path / "config").mkdir()
     assert table(name, tmp_path) == []
 

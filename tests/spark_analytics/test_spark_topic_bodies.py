@@ -1,4 +1,4 @@
-"""Bodies of several topics, each decoded in its own way."""
+"""Bodies of several topics, with a decoder for each topic."""
 
 import json
 import zlib
@@ -80,7 +80,7 @@ def test_without_spark_and_with_a_stream(spark: Any, store: Path, monkeypatch: p
         followed(bodySchema="infer")
 
 
-def test_damage_names_the_topics_decoder(tmp_path: Path) -> None:
+def test_damaged_bodies_are_handled_by_mode(tmp_path: Path) -> None:
     log = LogBuilder(20_000)
     for topic, body in (("A", b'{"id": 1}'), ("A", b"no json"), ("B", b"no json")):
         log.append(body, topic=topic)
@@ -114,7 +114,7 @@ def test_wrong_decoders_are_refused(store: Path, decoders: Any, says: str) -> No
         spark_analytics.arrow(store, body_decoders=decoders)
 
 
-def test_decoders_stand_alone(store: Path) -> None:
+def test_decoders_cannot_be_combined_with_body_options(store: Path) -> None:
     with pytest.raises(ValueError, match="option bodyDecoders says it for each topic: leave out bodyAs"):
         spark_analytics.arrow(store, body_as="json", body_decoders={"T": {"bodyAs": "json"}})
     with pytest.raises(ValueError, match="none of 0 sampled bodies of Orderz is a JSON object"):

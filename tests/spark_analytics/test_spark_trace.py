@@ -17,7 +17,7 @@ CONSUMED_9 = "FD0000000000000000000000000000025F964E0E2F2A67BC3720086A"
 def lives(
     command: Command, golden_stores: dict[str, Path], capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> Callable[[str, str], list[dict[str, Any]]]:
-    """Histories by the index, and by a scan with each engine."""
+    """Return a function that traces a key by the index, or by a scan with either engine, and returns the histories."""
 
     def trace(store: str, key: str) -> list[dict[str, Any]]:
         assert command("trace", golden_stores[store], key, "--json", *request.param) == 0

@@ -67,7 +67,7 @@ def test_inferred_schema_of_a_sample(spark: Any, orders: Path, caplog: pytest.Lo
     assert INFERRED.removeprefix("struct<")[:-1] in caplog.text
 
 
-def test_a_users_schema_types_json(spark: Any, orders: Path) -> None:
+def test_json_bodies_get_the_types_of_a_user_schema(spark: Any, orders: Path) -> None:
     def source(**options: str) -> Any:
         return spark.read.format("rocketmq").options(bodyAs="json", topic="Orders", **options)
 
@@ -94,7 +94,7 @@ def test_sample_is_limited_and_spread_over_the_log(tmp_path: Path, caplog: pytes
     assert [field.name for field in one] == ["file1"]
 
 
-def test_a_body_without_the_schema_follows_the_mode(tmp_path: Path, orders: Path) -> None:
+def test_bodies_that_do_not_match_the_schema_are_handled_by_mode(tmp_path: Path, orders: Path) -> None:
     bodies = [b'{"id": 1}', b"no json", b'{"id": "x"}', b'{"id": 4, "name": 7}', b"[]", b'{"id": 9223372036854775808}']
     store = write(tmp_path / "damaged", *(("T", body) for body in bodies))
     options: dict[str, Any] = {"body_as": "json", "body_schema": "id bigint, name string"}

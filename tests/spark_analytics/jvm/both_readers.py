@@ -1,4 +1,4 @@
-"""The same read by the data source in Java, through Spark, and by the one in Python, without Spark."""
+"""Reads of stores by the data source in Java (through Spark) and by the data source in Python (without Spark)."""
 
 import json
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def java_frame(spark: Any, stores: Path | Iterable[Path | str], *names: str, **options: Any) -> Any:
-    """Return a DataFrame by the reader in Java."""
+    """Return a DataFrame that uses the default reader of the session; without names it has every column."""
     paths = str(stores) if isinstance(stores, Path) else [str(store) for store in stores]
     source = spark.read.format("rocketmq").options(**{name: str(value) for name, value in options.items()})
     return source.option("columns", ",".join(names or EVERY)).load(paths)
@@ -42,7 +42,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def java_refusal(spark: Any, stores: Path | Iterable[Path | str], *names: str, **options: Any) -> str:
-    """Return the message with which the reader in Java fails; empty if it does not."""
+    """Return the error message of the reader in Java, or an empty string if the read succeeds."""
     try:
         java_rows(spark, stores, *names, **options)
     except PySparkException as error:
@@ -51,7 +51,7 @@ def java_refusal(spark: Any, stores: Path | Iterable[Path | str], *names: str, *
 
 
 def python_refusal(stores: Path | Iterable[Path | str], *names: str, **options: Any) -> str:
-    """Return the message with which the reader in Python fails; empty if it does not."""
+    """Return the error message of the reader in Python, or an empty string if the read succeeds."""
     try:
         python_rows(stores, *names, **options)
     except (DamagedRecordError, ValueError, OSError) as error:

@@ -26,7 +26,7 @@ def catalog(spark: Any, java_built: bool, golden_stores: dict[str, Path]) -> Any
     return session
 
 
-def test_messages_are_selected_by_the_names_of_stores(catalog: Any) -> None:
+def test_stores_are_queried_as_tables(catalog: Any) -> None:
     counts = catalog.sql("SELECT topic, count(*) AS n FROM rocketmq.stores.broker_a GROUP BY topic").collect()
     assert {row.topic: row.n for row in counts}["GoldenDelay"] == 24
     both = catalog.sql(
@@ -36,7 +36,7 @@ def test_messages_are_selected_by_the_names_of_stores(catalog: Any) -> None:
     assert both.count() == 24 + 19
 
 
-def test_what_the_catalog_shows(catalog: Any) -> None:
+def test_show_and_describe_statements(catalog: Any) -> None:
     namespaces = {row[0] for row in catalog.sql("SHOW NAMESPACES IN rocketmq").collect()}
     assert {"stores", "offsets", "delays"} <= namespaces
     assert {row.tableName for row in catalog.sql("SHOW TABLES IN rocketmq.stores").collect()} == {"broker_a", "broker_b"}
@@ -45,14 +45,14 @@ def test_what_the_catalog_shows(catalog: Any) -> None:
 
 
 def test_companion_tables(catalog: Any, spark: Any, golden_stores: dict[str, Path]) -> None:
-    """They are read by the data source in Python."""
+    """Companion tables are read by the data source in Python."""
     offsets = catalog.sql("SELECT * FROM rocketmq.offsets.broker_a")
     direct = spark.read.format("rocketmq").option("table", "offsets").load(str(golden_stores["v4_clean"]))
     assert offsets.columns == direct.columns
     assert sorted(map(str, offsets.collect())) == sorted(map(str, direct.collect())) != []
 
 
-def test_nothing_can_be_changed(catalog: Any) -> None:
+def test_catalog_is_read_only(catalog: Any) -> None:
     for statement in ("DROP TABLE rocketmq.stores.broker_a", "CREATE NAMESPACE rocketmq.other"):
         with pytest.raises(PySparkException, match="only reads"):
             catalog.sql(statement)
@@ -60,7 +60,7 @@ def test_nothing_can_be_changed(catalog: Any) -> None:
         catalog.sql("SELECT * FROM rocketmq.stores.broker_c")
 
 
-def test_views_and_readers_in_sql(catalog: Any, golden_stores: dict[str, Path]) -> None:
+def test_temporary_view_can_choose_its_reader(catalog: Any, golden_stores: dict[str, Path]) -> None:
     for reader in ("jvm", "python"):
         catalog.sql(
             f"CREATE OR REPLACE TEMPORARY VIEW log USING rocketmq "

@@ -1,4 +1,4 @@
-"""Which reader a session uses."""
+"""Choice of the reader (in Java or in Python) by session and options."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def test_option_forces_a_reader(jvm_spark: Any, spark: Any, golden_stores: dict[
         assert {frame.count() for frame in frames.values()} == {297}
 
 
-def test_what_only_the_reader_in_python_has(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_options_that_only_the_reader_in_python_supports(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
     def loaded(**options: str) -> Any:
         return jvm_spark.read.format("rocketmq").options(**options).load(str(golden_stores["v4_clean"]))
 
@@ -75,7 +75,7 @@ def test_without_the_jar_the_reader_in_java_is_refused() -> None:
     RocketMQDataSource({"path": "/store", "reader": "auto"})
 
 
-def test_sessions_of_the_helper_have_the_jar(jvm_spark: Any) -> None:
+def test_local_session_has_the_jar(jvm_spark: Any) -> None:
     assert has_jar(jvm_spark)
     assert jvm_spark.conf.get(JARS).endswith("pocketmq-spark.jar")
     assert with_jar({JARS: "a.jar"})[JARS].startswith("a.jar,")

@@ -1,4 +1,4 @@
-"""A standalone cluster of two workers that get the jar by `--jars`; their Python has neither our packages nor numpy."""
+"""A standalone cluster of two workers that get the jar through `--jars`; their Python has neither PocketMQ nor NumPy."""
 
 import ast
 import os

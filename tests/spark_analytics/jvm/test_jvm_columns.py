@@ -26,12 +26,12 @@ HOSTS_V6 = [bytes.fromhex(address) + bytes.fromhex("00002a9f") for address in (
 )]  # fmt: skip
 
 
-def test_java_constants_are_those_of_the_layout() -> None:
-    """`make setup` writes the file anew; a change of the layout must be committed with it."""
+def test_java_constants_match_the_layout() -> None:
+    """`make setup` regenerates the file; it must be committed together with a change of the layout."""
     assert layout_constants.PATH.read_text() == layout_constants.source()
 
 
-def test_default_schema_is_that_of_the_reader_in_python(spark: Any, jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_both_readers_have_the_same_default_schema(spark: Any, jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
     store = str(golden_stores["v4_clean"])
     for mode in ("FAILFAST", "PERMISSIVE"):
         frames = [session.read.format("rocketmq").option("mode", mode).load(store) for session in (spark, jvm_spark)]
@@ -47,7 +47,7 @@ def test_every_field_of_every_golden_record(jvm_spark: Any, golden_stores: dict[
 
 
 def test_hashes_of_all_columns_agree_in_spark(spark: Any, jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
-    """In Spark's own row format, too, which `toArrow` of the other tests does not show."""
+    """Values agree in Spark's own row format, too, which the other tests do not check, because they use `toArrow`."""
     hashed = [name if name != "properties" else "map_entries(properties)" for name in EVERY]
     sums = [
         java_frame(session, golden_stores["v4_clean"])
@@ -59,7 +59,7 @@ def test_hashes_of_all_columns_agree_in_spark(spark: Any, jvm_spark: Any, golden
     assert sums[0] == sums[1]
 
 
-def test_user_schema_is_the_projection(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_user_schema_selects_the_columns(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
     frame = jvm_spark.read.format("rocketmq").schema("tags string, topic string").load(str(golden_stores["v4_clean"]))
     assert frame.columns == ["tags", "topic"]
     assert frame.filter("topic = 'GoldenRaw'").count() == 7
@@ -71,7 +71,7 @@ def test_spark_prunes_columns(jvm_spark: Any, golden_stores: dict[str, Path]) ->
     assert "topic#" in plan and "storeSize#" in plan and "body#" not in plan and "properties#" not in plan
 
 
-def test_hosts_of_both_kinds(jvm_spark: Any, tmp_path: Path) -> None:
+def test_ipv4_and_ipv6_hosts(jvm_spark: Any, tmp_path: Path) -> None:
     log = LogBuilder(20_000)
     for number, host in enumerate([HOST, HOST_V6, *HOSTS_V6]):
         for born_host, store_host in ((host, HOST), (HOST, host), (host, host)):
@@ -85,7 +85,7 @@ def test_hosts_of_both_kinds(jvm_spark: Any, tmp_path: Path) -> None:
     assert {row["bornHost"] for row in rows} >= {"[2001:db8:0:1::1]:10911", "[::]:10911", "10.0.0.7:10911"}
 
 
-def test_invalid_text_is_replaced_alike(jvm_spark: Any, tmp_path: Path) -> None:
+def test_both_readers_replace_invalid_utf8_in_the_same_way(jvm_spark: Any, tmp_path: Path) -> None:
     random_ = random.Random(35)
     log = LogBuilder(300_000)
     pool = [b"\x01", b"\x02", b"TAGS", b"KEYS", b"UNIQ_KEY", b"a", "é€😀".encode(), b"\xed\xa0\x80", b"\xf0\x9f", b"\xff",
@@ -107,7 +107,7 @@ def test_invalid_text_is_replaced_alike(jvm_spark: Any, tmp_path: Path) -> None:
     )
 
 
-def test_due_times(jvm_spark: Any, tmp_path: Path) -> None:
+def test_deliver_times(jvm_spark: Any, tmp_path: Path) -> None:
     log = LogBuilder(200_000)
     numbers = ("0", "3", "-1", "99", "x", "1" * 18, "1" * 19, "-" + "9" * 18, "1700000000123")
     names = ("DELAY", "PMQ_DUE_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME")
@@ -129,7 +129,7 @@ def test_due_times(jvm_spark: Any, tmp_path: Path) -> None:
 
 
 def micros_of(store: Path, *names: str, **options: Any) -> list[dict[str, Any]]:
-    """Rows of the reader in Python, times as microseconds: some are beyond what Python's datetime can hold."""
+    """Return the rows of the reader in Python, with times in microseconds: Python's datetime cannot hold some of them."""
     import pyarrow as pa
 
     from pocketmq.spark_analytics.source.batch import CommitLogReader
@@ -183,7 +183,7 @@ JSON_TEXTS = (
 )  # fmt: skip
 
 
-def test_what_counts_as_json(jvm_spark: Any, tmp_path: Path) -> None:
+def test_both_readers_accept_the_same_json(jvm_spark: Any, tmp_path: Path) -> None:
     log = LogBuilder(100_000)
     for text in JSON_TEXTS:
         log.append(text.encode())

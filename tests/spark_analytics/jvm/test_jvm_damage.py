@@ -1,4 +1,4 @@
-"""Damaged stores give the same rows and the same errors in the data source in Java as in the one in Python."""
+"""Damaged stores give the same rows and the same errors in the data sources in Java and in Python."""
 
 import random
 from pathlib import Path
@@ -85,7 +85,7 @@ def test_failfast_names_the_same_damage(jvm_spark: Any, damaged_stores: list[Pat
     assert sum(bool(one) for one, _ in refusals) > len(refusals) // 3
 
 
-def test_topics_through_queues_of_damaged_stores(jvm_spark: Any, tmp_path: Path) -> None:
+def test_topics_read_through_queues_of_damaged_stores(jvm_spark: Any, tmp_path: Path) -> None:
     random_ = random.Random(7)
     stores = []
     for number in range(40):

@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def viewfs(jvm_spark: Any, store: Path) -> Iterator[str]:
-    """The URL of the store in a file system that only Hadoop's settings of the session describe."""
+    """The URL of the store in a file system that is configured only in the session's settings for Hadoop."""
     settings = jvm_spark.sparkContext._jsc.hadoopConfiguration()
     settings.set(LINK, store.parent.as_uri())
     yield f"viewfs://stores/logs/{store.name}"
@@ -57,6 +57,6 @@ def test_stream_of_a_hadoop_file_system(jvm_spark: Any, store: Path, viewfs: str
     assert sink.offsets() == [row["physicalOffset"] for row in python_rows(store, "physicalOffset")]
 
 
-def test_missing_places_are_named(jvm_spark: Any, viewfs: str) -> None:
+def test_missing_store_and_unknown_scheme_are_reported(jvm_spark: Any, viewfs: str) -> None:
     assert "no store at viewfs://stores/logs/none" in java_refusal(jvm_spark, ["viewfs://stores/logs/none"], *NAMES)
     assert 'No FileSystem for scheme "nofs"' in java_refusal(jvm_spark, ["nofs://a/b"], *NAMES)

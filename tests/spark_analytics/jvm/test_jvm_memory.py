@@ -1,4 +1,4 @@
-"""The reader in Java keeps no memory beside the heap for files that it has closed."""
+"""The reader in Java keeps no memory outside the heap for files that it has closed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Spark hands over to the data source in Java (filters, limits, aggregates) gives the rows that Spark would compute."""
+"""Filters, limits and aggregates pushed down to the data source in Java give the same rows as when Spark computes them."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def test_filters(jvm_spark: Any, golden_stores: dict[str, Path], every_row: list
     assert ("Filter " in plan_of(frame)) == (condition in NOT_PUSHED)
 
 
-def test_times(jvm_spark: Any, golden_stores: dict[str, Path], every_row: list[dict[str, Any]]) -> None:
+def test_filters_by_time(jvm_spark: Any, golden_stores: dict[str, Path], every_row: list[dict[str, Any]]) -> None:
     middle = every_row[1000]["storeTimestamp"]
     frame = java_frame(jvm_spark, golden_stores["v4_clean"], "physicalOffset", "storeTimestamp")
     later = frame.filter(F.col("storeTimestamp") > F.lit(middle))
@@ -61,8 +61,8 @@ def test_times(jvm_spark: Any, golden_stores: dict[str, Path], every_row: list[d
     assert "Filter " not in plan_of(later)
 
 
-def test_filters_do_not_stay_with_a_loaded_frame(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
-    """As they do with a data source in Python, whose option pushFilters is off for that reason."""
+def test_filters_do_not_persist_in_a_loaded_frame(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
+    """With a data source in Python they do, which is why its option pushFilters is off by default."""
     frame = java_frame(jvm_spark, golden_stores["v4_clean"])
     raw = frame.filter("topic = 'GoldenRaw'")
     assert frame.filter("topic in ('GoldenDelay', 'absent')").union(raw).count() == 31
@@ -70,7 +70,7 @@ def test_filters_do_not_stay_with_a_loaded_frame(jvm_spark: Any, golden_stores: 
 
 
 @pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
-def test_filters_leave_out_the_rows_of_damage_that_spark_would(jvm_spark: Any, tmp_path: Path, mode: str) -> None:
+def test_pushed_filters_select_the_same_rows_of_damage_as_spark(jvm_spark: Any, tmp_path: Path, mode: str) -> None:
     log = LogBuilder(20_000)
     while len(log.files) < 2:
         log.append(topic="AB"[len(log.physical_offsets) % 2])
@@ -79,15 +79,15 @@ def test_filters_leave_out_the_rows_of_damage_that_spark_would(jvm_spark: Any, t
     store = log.write(tmp_path)
     frame = java_frame(jvm_spark, store, "physicalOffset", "topic", mode=mode)
     for condition in ("topic = 'A'", f"physicalOffset < {20 * size}", f"physicalOffset = {9 * size}", "topic is not null"):
-        # Spark's own filter: not understood by the data source.
+        # Spark applies this filter, because the data source does not support it.
         by_spark = frame.filter(f"({condition}) or length(topic) > 100")
         assert frame.filter(condition).count() == by_spark.count(), condition
     assert frame.filter(f"physicalOffset = {9 * size}").count() == (mode == "PERMISSIVE")
     assert frame.groupBy("topic").count().count() == (3 if mode == "PERMISSIVE" else 2)
 
 
-def test_queues_are_read_by_tags(jvm_spark: Any, tmp_path: Path) -> None:
-    """The record with another tag is damaged, which is not met: only the wanted units' records are read."""
+def test_tag_filter_reads_only_the_records_of_matching_units(jvm_spark: Any, tmp_path: Path) -> None:
+    """Damage in a record with another tag is not noticed, because only the records of matching units are read."""
     log = LogBuilder(200_000)
     for number in range(1200):
         log.append(b"z" * 40, topic="AB"[number % 2], properties={"TAGS": f"t{number // 2 % 60}", "KEYS": "k"})
@@ -143,7 +143,7 @@ def test_aggregates(spark: Any, jvm_spark: Any, golden_stores: dict[str, Path], 
     assert "agg_func_0" in plan_of(frame) and "body" not in plan_of(frame)
 
 
-def test_aggregates_that_spark_computes(spark: Any, jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
+def test_aggregates_that_are_not_pushed_down(spark: Any, jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
     aggregates = ("count(distinct topic)", "sum(physicalOffset)", "count(tags)", "max(topic)", "sum(storeSize + 1)")
     for aggregate in aggregates:
         values = [
@@ -152,7 +152,7 @@ def test_aggregates_that_spark_computes(spark: Any, jvm_spark: Any, golden_store
         assert values[0] == values[1], aggregate
 
 
-def test_aggregates_of_nothing(jvm_spark: Any, golden_stores: dict[str, Path], tmp_path: Path) -> None:
+def test_aggregates_of_no_records(jvm_spark: Any, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     empty = LogBuilder(4096).write(tmp_path)
     (row,) = java_frame(jvm_spark, empty).agg(F.count("*"), F.sum("storeSize"), F.max("storeTimestamp")).collect()
     assert tuple(row) == (0, None, None)

@@ -1,4 +1,4 @@
-"""Streams of the data source in Java: each record once, and a checkpoint that either reader continues."""
+"""Streams of the data source in Java: each record once, and a checkpoint from which either reader can continue."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ T0_MS = 1_700_000_000_000
 
 
 class Sink:
-    """A query that is started again and again, each time for the records that are there."""
+    """A query that is run repeatedly, each time up to the current end of the log."""
 
     def __init__(self, spark: Any, folder: Path, store: Path, **options: Any) -> None:
         self.spark, self.folder, self.store = spark, folder, str(store)
@@ -52,7 +52,7 @@ def live(tmp_path: Path) -> LiveLog:
     return LiveLog(tmp_path / "store")
 
 
-def test_each_record_once_across_files_and_readers(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
+def test_each_record_is_read_once_across_files_and_readers(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
     sink = Sink(jvm_spark, tmp_path, live.store)
     for count, reader in ((1, "jvm"), (150, "python"), (30, "jvm"), (90, "jvm"), (2, "python")):
         live.append(count)
@@ -113,7 +113,7 @@ def test_an_incomplete_record_is_awaited(jvm_spark: Any, live: LiveLog, tmp_path
     assert sink.offsets() == live.builder.physical_offsets
 
 
-def test_start_where_asked(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
+def test_starting_offsets(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
     written = live.append(100)
     expected = {
         "latest": [],
@@ -130,7 +130,7 @@ def test_start_where_asked(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> Non
         assert sink.offsets() == expected[starting] + written
 
 
-def test_lost_records_fail_the_query_or_are_passed(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
+def test_lost_records_fail_the_query_or_are_skipped(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
     live.append(10)
     sinks = [Sink(jvm_spark, tmp_path / value, live.store, failOnDataLoss=value) for value in ("true", "false")]
     for sink in sinks:
@@ -192,7 +192,7 @@ def test_a_rare_topic_is_read_through_the_queues(jvm_spark: Any, tmp_path: Path)
 
 
 def test_a_killed_batch_has_the_same_rows_without_queues(jvm_spark: Any, tmp_path: Path) -> None:
-    """The queues end within the first micro-batch; it is planned again, by the other reader, after they are gone."""
+    """The queues end within the first micro-batch, which the other reader plans again after the queues were deleted."""
     store = tmp_path / "store"
     log = backlog(store)
     shutil.rmtree(store / "consumequeue")
