@@ -33,7 +33,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Mqadmin:
-    """Run mqadmin with these arguments."""
+    """Return a function that runs mqadmin with its arguments."""
     monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
 
     def run(*arguments: str) -> Printed:
@@ -49,7 +49,7 @@ def alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def mqadmin(alone: Mqadmin, namesrv: str, monkeypatch: pytest.MonkeyPatch) -> Mqadmin:
-    """Run mqadmin at the shared servers."""
+    """Return a function that runs mqadmin with the shared servers."""
     monkeypatch.setenv("NAMESRV_ADDR", namesrv)
     return alone
 

@@ -1,4 +1,4 @@
-"""Commands of Apache's mqadmin 4.9.4 as they were recorded: what was printed, and the servers' answers, to be replayed.
+"""Recordings of commands of Apache's mqadmin 4.9.4: what was printed, and the servers' answers, to be replayed.
 
 `tests/golden/mqadmin.jsonl.gz` has one command a line: name, arguments, stdout, error (`CODE: ...`), and frames
 [request code, request fields, response code, remark, response fields, body in base64].
@@ -37,7 +37,7 @@ RECORDED: dict[str, Recorded] = {
 
 
 class Replayer:
-    """Stands for the RemotingClient of a command: answers each request as it was answered when it was recorded."""
+    """Test double of a command's RemotingClient, which returns the recorded answer to each request."""
 
     def __init__(self, recorded: Recorded) -> None:
         self._frames = recorded.frames
@@ -47,7 +47,7 @@ class Replayer:
     async def invoke(
         self, address: str, code: int, header: CommandHeader | None = None, body: Any = b"", timeout_s: float = 3.0
     ) -> RemotingCommand:
-        """Return the recorded answer to the request; a refusal, if it was not recorded."""
+        """Return the recorded answer to the request, or SYSTEM_ERROR if it was not recorded."""
         fields = {} if header is None else ext_map(header)
         for wanted, known, status, remark, ext, answer in self._frames:
             if wanted == code and _is_same(fields, known):

@@ -1,4 +1,4 @@
-"""The commands for 5.x's users and ACLs: what they print as JSON. tests/interop compares them with Apache's."""
+"""JSON output of the commands for the users and ACLs of 5.x. tests/interop compares the commands with Apache's."""
 
 import json
 from collections.abc import Iterator

@@ -19,10 +19,10 @@ from tests.admin.conftest import Mqadmin
 
 SUMMARIES = {name: summary for family in FAMILIES.values() for name, summary in family.items()}
 HEAVY_MODULES = {"msgspec", "numpy", "rich", "asyncio", "pocketmq.admin.admin_client"}
-"""Modules that `mqadmin help` does without."""
+"""Modules that `mqadmin help` must not import."""
 
 
-def test_every_declared_command_is_listed_and_every_listed_one_is_declared() -> None:
+def test_command_list_matches_the_declared_commands() -> None:
     for family, names in FAMILIES.items():
         module = importlib.import_module(f"pocketmq.admin.commands.{family}")
         found = {value.name for value in vars(module).values() if isinstance(value, click.Command)}
@@ -127,7 +127,7 @@ def test_a_list_is_aligned_in_a_pipe_and_drawn_on_a_terminal(mqadmin: Mqadmin) -
     assert "broker-a" in drawn.getvalue()
 
 
-def test_names_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shell_completes_command_names(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("_MQADMIN_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "mqadmin topicR")
     monkeypatch.setenv("COMP_CWORD", "1")
@@ -136,7 +136,7 @@ def test_names_are_completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert capsys.readouterr().out.split() == ["plain,topicRoute"]
 
 
-def test_flags_of_several_letters_are_apaches_form(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_of_several_letters_work_as_in_apaches_tool(capsys: pytest.CaptureFixture[str]) -> None:
     async def work(run: Run, topic: str, total_queue_num: int, quiet: bool) -> object:
         return {"topic": topic, "total": total_queue_num, "quiet": quiet}
 

@@ -1,4 +1,4 @@
-"""Commands of 5.x, whose requests 4.9.4 lacks, and those of 4.9.4 that Apache's tool cannot be compared in."""
+"""Commands of 5.x, whose requests 4.9.4 lacks, and commands of 4.9.4 that cannot be compared with Apache's tool."""
 
 import json
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_replication_of_a_master_without_slaves(mqadmin: Mqadmin, broker: str) -
     assert (info["master"], info["haConnectionInfo"]) == (True, [])
 
 
-def test_only_one_cluster_is_listed(mqadmin: Mqadmin, broker: str) -> None:
+def test_cluster_list_can_be_limited_to_one_cluster(mqadmin: Mqadmin, broker: str) -> None:
     (row,) = mqadmin("clusterList", "-c", "DefaultCluster", "--json").json
     assert (row["cluster"], row["brokerAddr"], row["brokerId"]) == ("DefaultCluster", broker, "0")
     assert mqadmin("clusterList", "-c", "NoSuchCluster", "--json").json == []

@@ -1,4 +1,4 @@
-"""Commands for consumer groups and their offsets at the shared servers, and what running info says about a group."""
+"""Commands for consumer groups and their offsets at the shared servers, and the evaluation of clients' running info."""
 
 import time
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def progress(mqadmin: Mqadmin, group: str) -> dict[tuple[str, int], int]:
     return {(queue["topic"], queue["queueId"]): queue["consumerOffset"] for queue in queues}
 
 
-def test_settings_of_5_x(mqadmin: Mqadmin, broker: str) -> None:
+def test_group_settings_of_5_x(mqadmin: Mqadmin, broker: str) -> None:
     policy = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000]}}'
     mqadmin("updateSubGroup", "-b", broker, "-g", "Set5", "-o", "true", "-p", policy, "-r", "7")
     (found,) = mqadmin("getConsumerConfig", "-g", "Set5", "--json").json
@@ -55,7 +55,7 @@ def test_settings_of_5_x(mqadmin: Mqadmin, broker: str) -> None:
     assert mqadmin("getConsumerConfig", "-g", "Set5", "--json").json == []
 
 
-def test_offsets_go_with_a_group_if_wanted(mqadmin: Mqadmin, broker: str, connection: Connection) -> None:
+def test_offsets_are_deleted_with_a_group_on_request(mqadmin: Mqadmin, broker: str, connection: Connection) -> None:
     consumed(connection, "Gone", "GoneTopic", 2)
     mqadmin("deleteSubGroup", "-b", broker, "-g", "Gone")
     assert connection.consumer_offset("Gone", "GoneTopic", 0) == 2
@@ -105,7 +105,7 @@ def test_versions_of_clients() -> None:
     assert version_name(99_999) == version_name(-1) == NEWER
 
 
-def test_names_that_clients_chose_stay_in_their_folder() -> None:
+def test_files_named_after_clients_stay_in_their_folder() -> None:
     assert safe_name("10.0.0.1@x#1") == "10.0.0.1@x#1"
     assert "/" not in safe_name("../../etc/passwd")
     assert safe_name("..") == safe_name("") == "_"
@@ -113,7 +113,7 @@ def test_names_that_clients_chose_stay_in_their_folder() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-01-01", "2026-13-01#00:00:00:000"])
-def test_times_that_are_none(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="yyyy-MM-dd#HH:mm:ss:SSS"):
         time_of(text)
 
@@ -150,7 +150,7 @@ def test_stuck_queues() -> None:
     assert line == f"{name} unlock 4 times, still failed"
 
 
-def test_running_info_without_anything() -> None:
+def test_running_info_without_data() -> None:
     assert "#Consumer RT&TPS#" in running_info_text({})
     assert "#Consumer jstack#\nmain\n" in running_info_text({"jstack": "main"})
     popped = {"mqPopTable": {QUEUE: {"waitAckCount": 2, "droped": False, "lastPopTimestamp": 0}}}

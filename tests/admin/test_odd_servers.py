@@ -1,4 +1,4 @@
-"""mqadmin at a server whose answers are not what they should be: one line on standard error, and an end."""
+"""mqadmin with a server that gives invalid answers: it prints one line on standard error and ends."""
 
 import json
 import socketserver
@@ -73,7 +73,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=[repr(body[:20]) for body in BODIES])
-def test_a_body_of_another_form_is_one_error(alone: Mqadmin, odd: OddServer, body: bytes) -> None:
+def test_an_unexpected_body_is_reported_in_one_line(alone: Mqadmin, odd: OddServer, body: bytes) -> None:
     odd.fields, odd.body = {}, body
     for command in (
         ("clusterList",),

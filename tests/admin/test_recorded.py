@@ -14,18 +14,18 @@ from tests.admin.recorded import RECORDED, Recorded, Replayer
 
 HERE = {name for names in FAMILIES.values() for name in names}
 ASKED_IN_ADDITION = {"statsAll": {RequestCode.GET_CONSUME_STATS}}
-"""For groups without a retry topic, Apache's tool shows no accumulation."""
+"""Requests that only PocketMQ's mqadmin sends: for groups without a retry topic, Apache's tool shows no accumulation."""
 
 
 @pytest.fixture(autouse=True)
 def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write no bodies."""
+    """Do not write message bodies to files."""
     monkeypatch.setattr(message_query, "write_body", lambda message, number: f"/tmp/rocketmq/msgbodys/{message.msg_id}")
 
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Show times as where the recordings were made."""
+    """Use the time zone in which the recordings were made."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -40,7 +40,7 @@ def replayed(mqadmin: Mqadmin, monkeypatch: pytest.MonkeyPatch, recorded: Record
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines in any order: Apache prints rows in the order of its hash tables. Blank lines at the end go."""
+    """Return the sorted lines without blank ones at the end: Apache prints rows in the order of its hash tables."""
     return sorted(re.sub(r"\s+$", "", line) for line in text.rstrip("\n").split("\n"))
 
 

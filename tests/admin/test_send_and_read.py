@@ -45,7 +45,7 @@ def test_a_message_is_sent_and_found(mqadmin: Mqadmin, broker: str, bodies: Path
     assert (bodies / sent["msg_id"]).read_text() == "schön"
 
 
-def test_any_queue_of_a_broker(mqadmin: Mqadmin, broker: str) -> None:
+def test_a_message_is_sent_to_any_queue_of_a_broker(mqadmin: Mqadmin, broker: str) -> None:
     name = made(mqadmin, broker, "AnyQueue")
     assert mqadmin("sendMessage", "-t", "AnyQueue", "-p", "x", "-b", name).out.splitlines()[1].split()[:3] == [
         *(name, "0", "SEND_OK")
@@ -102,7 +102,7 @@ def test_bodies_that_are_not_text(mqadmin: Mqadmin, broker: str) -> None:
     assert "body=[-61, -65, -61, -66]" in text, "Java's bytes have a sign"
 
 
-def test_times_of_sends(mqadmin: Mqadmin, broker: str) -> None:
+def test_commands_that_measure_send_times(mqadmin: Mqadmin, broker: str) -> None:
     name = made(mqadmin, broker, "Timed", 2)
     timed = mqadmin("checkMsgSendRT", "-t", "Timed", "-a", "3", "--json").json
     assert [(one["queueId"], one["succeeded"]) for one in timed["messages"]] == [(0, "true"), (1, "true"), (0, "true")]

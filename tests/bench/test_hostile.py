@@ -124,7 +124,7 @@ def test_memory_is_shown_with_the_seconds_until_it_was_back() -> None:
 
 
 class Servers(MemoryWatch):
-    """Memory of a broker and a name server by the time since the attack ended."""
+    """Test double of MemoryWatch: memory of a broker and a name server by the time since the attack ended."""
 
     def __init__(self, ended: float, broker_mb: Callable[[float], float]) -> None:
         super().__init__([])

@@ -11,7 +11,7 @@ from bench.spark_sizes import damaged, memory, plot
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_live_heap_is_the_most_that_a_collection_left(tmp_path: Path) -> None:
+def test_live_heap_is_the_largest_heap_after_a_collection(tmp_path: Path) -> None:
     log = tmp_path / "gc.log"
     log.write_text(
         "[0.1s][info][gc] Using Parallel\n"
@@ -27,7 +27,7 @@ def test_memory_of_an_ended_process_is_zero() -> None:
     assert memory.memory_mib(1 << 30) == (0.0, 0.0)
 
 
-def test_every_place_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_has_every_kind_and_reaches_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 1 << 20
     monkeypatch.setattr(damaged, "FILE_SIZE", size)
     monkeypatch.setattr(damaged, "RANGE_SIZE_MAX", 5000)

@@ -20,7 +20,7 @@ ELSEWHERE = {"pocketmq admin": "mqadmin.md"}
 
 
 def programs() -> dict[str, click.Command]:
-    """Our programs by name, but for mqadmin."""
+    """Return PocketMQ's programs by name, except mqadmin."""
     return {
         "pocketmq": TOOL,
         "mqbroker": server_command(broker.PROGRAM, broker.DESCRIPTION, with_test_clock=True),
@@ -43,7 +43,7 @@ def _with_commands(name: str, command: click.Command) -> Iterator[tuple[str, cli
 
 
 def rendered() -> str:
-    """The list, in Markdown."""
+    """Return the list in Markdown."""
     return "\n".join(_section(name, command) for name, command in every_command())
 
 

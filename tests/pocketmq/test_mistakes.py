@@ -1,4 +1,4 @@
-"""Mistakes that a person makes at the command line: what is printed, and the exit code. And the help of every command."""
+"""Mistakes at the command line (what is printed, and the exit code), and the help of every command."""
 
 import re
 import shlex
@@ -34,7 +34,7 @@ OURS = {name: command for name, command in COMMANDS.items() if isinstance(comman
 
 
 class Place(NamedTuple):
-    """What the command lines below name: servers, and a folder with files."""
+    """Servers and a folder with files, to which the command lines below refer."""
 
     folder: Path
     namesrv: str
@@ -102,7 +102,7 @@ IN_USE = (
 )
 
 USAGE = {
-    # Words
+    # Commands, options and arguments
     "pocketmq prodcue T hello": "unknown command 'prodcue'; did you mean produce?",
     "pocketmq fly": "unknown command 'fly'",
     "pocketmq delay list": "unknown command 'list'; did you mean ls?",
@@ -215,7 +215,7 @@ STORES = {
 
 
 def _told(command_line: str, error: str, complaints: str) -> list[str]:
-    """The lines after the error; fails if the error is not the first line."""
+    """Return the lines after the error; fail if the error is not the first line."""
     first, *rest = complaints.splitlines()
     assert first == f"{command_line.split()[0]}: error: {error}", complaints
     return rest
@@ -237,7 +237,7 @@ def test_wrong_file(run, command_line):
 
 
 @pytest.mark.parametrize("command_line", FAILURES)
-def test_failure(run, place, command_line):
+def test_failed_command_prints_one_line(run, place, command_line):
     code, shown, complaints = run(command_line.format(**place._asdict()))
     assert _told(command_line, FAILURES[command_line].format(**place._asdict()), complaints) == []
     assert (code, shown) == (1, "")
@@ -266,7 +266,7 @@ def test_no_command_shows_the_help(run):
     )
 
 
-def test_variable_names_the_name_servers_of_all_commands(run, monkeypatch, place):
+def test_namesrv_addr_variable_applies_to_all_commands(run, monkeypatch, place):
     monkeypatch.setenv("NAMESRV_ADDR", place.namesrv)
     assert run("pocketmq produce T --tag x hello")[::2] == (0, "")
     assert run("pocketmq consume T --from-start --count 1 --timeout 30")[1].endswith("tag=x  hello\n")
@@ -278,7 +278,7 @@ def test_variable_names_the_name_servers_of_all_commands(run, monkeypatch, place
     assert (code, complaints.splitlines()[0]) == (2, f"pocketmq: error: NAMESRV_ADDR nohost: {EXPECTED_ADDRESS}")
 
 
-def test_two_runs_of_consume_show_everything_each_and_leave_no_group(run, place):
+def test_each_of_two_consume_commands_gets_all_and_leaves_no_group(run, place):
     assert run(f"pocketmq produce Both one two three -n {place.namesrv}")[0] == 0
     groups = run(f"mqadmin consumerProgress --json -n {place.namesrv}")[1]
     command = [sys.executable, "-P", "-m", "pocketmq", "consume", "Both", "--from-start", "--count", "4", "--timeout", "60"]
@@ -286,7 +286,7 @@ def test_two_runs_of_consume_show_everything_each_and_leave_no_group(run, place)
     heard = [[process.stdout.readline().split()[-1] for _ in range(3)] for process in runs if process.stdout is not None]
     assert [sorted(bodies) for bodies in heard] == [["one", "three", "two"]] * 2
     topics = run(f"mqadmin topicList -n {place.namesrv}")[1]
-    assert topics.count("%RETRY%pocketmq-consume-") == 2  # both are there at once
+    assert topics.count("%RETRY%pocketmq-consume-") == 2  # both consumers are running
     assert run(f"pocketmq produce Both four -n {place.namesrv}")[0] == 0
     assert [process.communicate(timeout=60)[0].split()[-1] for process in runs] == ["four"] * 2
     assert [process.returncode for process in runs] == [0, 0]
@@ -345,7 +345,7 @@ def test_server_that_cannot_start(place, arguments, monkeypatch):
     assert "Traceback" not in done.stderr
 
 
-def test_variable_that_names_no_address_is_named_by_the_broker(place, monkeypatch):
+def test_broker_reports_an_invalid_namesrv_addr_variable(place, monkeypatch):
     monkeypatch.setenv("NAMESRV_ADDR", "nohost")
     command = [sys.executable, "-P", "-m", "pocketmq.broker", "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=place.folder)
@@ -365,7 +365,7 @@ def test_help_of_every_command(run, name):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_help_says_what_a_command_and_each_option_does_and_gives_an_example(run, name):
+def test_help_explains_each_command_and_option_and_has_an_example(run, name):
     command = OURS[name]
     _, shown, _ = run(f"{name} --help")
     assert shown.startswith(f"Usage: {name} ")
@@ -413,7 +413,7 @@ def test_page_lists_every_command_and_option():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_lines_of_the_page(run, monkeypatch, shell):
+def test_shell_completion_works_as_documented(run, monkeypatch, shell):
     assert f"_POCKETMQ_COMPLETE={shell}_source pocketmq" in commands_page.PAGE.read_text()
     monkeypatch.setenv("_POCKETMQ_COMPLETE", f"{shell}_source")
     code, shown, complaints = run("pocketmq")

@@ -72,7 +72,7 @@ def test_lines_of_standard_input_are_sent_as_messages(up: Up) -> None:
 
 def test_consume_fails_below_its_count_and_waits_for_delayed_messages(up: Up) -> None:
     assert pocketmq("produce", "T", "later", "-n", up.namesrv, "--delay-level", "1").returncode == 0
-    # The topic exists, the message does not yet.
+    # The topic exists already, but the message has not been delivered yet.
     early = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "9", "--timeout", "3", "--group", "g")
     assert (early.returncode, early.stdout.split()[-1:]) == (1, ["later"])
 

@@ -45,7 +45,7 @@ def test_brokers_on_two_stores_are_stopped_and_named(tmp_path: Path, run_folder:
     assert (mqshutdown("broker").returncode, mqshutdown("namesrv").returncode) == (255, 255)
 
 
-def test_nothing_running_is_said(run_folder: Path) -> None:
+def test_absence_of_running_servers_is_reported(run_folder: Path) -> None:
     ended = mqshutdown("namesrv")
     assert (ended.returncode, ended.stdout) == (255, "No mqnamesrv running.\n")
 
@@ -73,7 +73,7 @@ def test_process_with_the_pid_of_a_killed_broker_is_not_stopped(run_folder: Path
         assert other.returncode == 0
 
 
-def test_killed_broker_is_not_named(tmp_path: Path, run_folder: Path) -> None:
+def test_killed_broker_is_not_reported_as_running(tmp_path: Path, run_folder: Path) -> None:
     broker = processes.start_broker(tmp_path / "broker", "")
     assert [path.name for path in run_folder.iterdir()] == [f"mqbroker.{HOST}.{broker.process.pid}"]
     broker.process.kill()

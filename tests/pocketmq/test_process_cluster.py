@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 
 
 def members(namesrv: str) -> dict[str, list[str]]:
-    """Broker ids by broker name, as the name server has them."""
+    """Return the broker ids by broker name, from the name server."""
 
     async def ask() -> dict[str, list[str]]:
         async with ClusterAdmin(namesrv) as admin:
@@ -42,7 +42,7 @@ def members(namesrv: str) -> dict[str, list[str]]:
 
 
 def send_status(namesrv: str) -> str:
-    """The result of a send, or the name of the exception."""
+    """Return the status of a send, or the name of the exception that it raised."""
 
     async def send() -> str:
         async with Producer(namesrv, "p") as producer:
@@ -63,7 +63,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @contextlib.contextmanager
 def up(folder: Path, *arguments: str) -> Iterator["tuple[subprocess.Popen[str], str, str]"]:
-    """`pocketmq up` in `folder`: the process, what it printed until it was ready, and the name server's address."""
+    """Run `pocketmq up` in `folder`; yield the process, its output until it was ready, and the name server's address."""
     command = [sys.executable, "-P", "-m", "pocketmq", "up", "--port", "0", *arguments]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -153,7 +153,7 @@ def broker_config(namesrv: str, changes: bytes = b"") -> dict[str, str]:
     return properties_file.loads(asyncio.run(ask()).decode())
 
 
-def test_a_cluster_keeps_what_was_changed_while_it_ran_and_has_metrics_and_logs(tmp_path: Path) -> None:
+def test_cluster_keeps_changed_settings_and_has_metrics_and_logs(tmp_path: Path) -> None:
     given = ("--brokers", "1", "--set", f"logDirectory={tmp_path / 'logs'}", "--set", "metricsPort=0")
     with up(tmp_path, *given) as (_, said, address):
         changed = broker_config(address, b"fileReservedTime=7\nautoCreateTopicEnable=false\nbrokerIP1=localhost\n")
@@ -178,13 +178,13 @@ def test_a_cluster_keeps_what_was_changed_while_it_ran_and_has_metrics_and_logs(
         assert broker_config(address)["autoCreateTopicEnable"] == "false", "it was given for one start only"
 
 
-def test_ports_for_metrics_follow_one_another() -> None:
+def test_metrics_ports_of_a_cluster_are_consecutive() -> None:
     cluster = ProcessCluster(Path("x"), Layout(2, 0), settings={"metricsPort": "5600", "metricsHost": "127.0.0.1"})
     ports = [cluster.settings_of(number, [BrokerConfig], "any")["metricsPort"] for number in range(3)]
     assert ports == ["5600", "5601", "5602"]
 
 
-def test_settings_of_a_file_of_another_kind_are_refused(tmp_path: Path) -> None:
+def test_settings_file_of_another_format_is_refused(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     kept_settings.write(conf, {"brokerIP1": "127.0.0.1"}, {})
     conf.write_text(conf.read_text() + "nosetting\n")
@@ -201,7 +201,7 @@ def test_up_reports_a_broker_that_dies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_configurations_of_the_tutorial_are_those_of_up(layout: str) -> None:
+def test_tutorial_configurations_match_those_of_up(layout: str) -> None:
     files = (CONF / layout).iterdir()
     assert {file.stem for file in files} == {member.label for member in LAYOUTS[layout].members()}
     for member in LAYOUTS[layout].members():
@@ -211,7 +211,7 @@ def test_configurations_of_the_tutorial_are_those_of_up(layout: str) -> None:
         assert found == (member.broker_name, member.broker_id, member.role)
 
 
-def test_a_configuration_of_the_tutorial_starts_unchanged_but_for_its_paths(tmp_path: Path) -> None:
+def test_tutorial_configuration_starts_with_only_its_paths_changed(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         namesrv = start_namesrv(tmp_path / "namesrv")
         stack.callback(namesrv.stop)
@@ -221,7 +221,7 @@ def test_a_configuration_of_the_tutorial_starts_unchanged_but_for_its_paths(tmp_
         assert members(namesrv.address) == {"broker-a": ["0", "1"], "broker-b": ["0", "1"]}
 
 
-def test_fixture_gives_brokers_to_kill_stop_and_start(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
+def test_brokers_of_the_fixture_can_be_killed_stopped_and_started(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
     cluster = pocketmq_cluster_factory(slaves=1, role="SYNC_MASTER")
     master, slave = cluster.nodes["broker-a"], cluster.nodes["broker-a-s"]
     until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected")
@@ -237,7 +237,7 @@ def test_fixture_gives_brokers_to_kill_stop_and_start(pocketmq_cluster_factory: 
 
 
 @pytest.mark.parametrize("make", [NamespaceNetwork, ProxyNetwork])
-def test_a_cut_broker_is_silent_and_catches_up_afterwards(make: Callable[[], Network], tmp_path: Path) -> None:
+def test_partitioned_slave_is_silent_and_catches_up_afterwards(make: Callable[[], Network], tmp_path: Path) -> None:
     if make is NamespaceNetwork and not NamespaceNetwork.is_possible():
         pytest.skip("network namespaces need root and iproute2")
     settings = {"slaveTimeout": "300", "haHousekeepingInterval": "5000", "haSendHeartbeatInterval": "500"}
@@ -252,7 +252,7 @@ def test_a_cut_broker_is_silent_and_catches_up_afterwards(make: Callable[[], Net
         until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected again")
 
 
-async def test_brokers_on_the_loopback_interface_cannot_be_cut_off(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
+async def test_brokers_on_the_loopback_interface_cannot_be_partitioned(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
     cluster = pocketmq_cluster_factory()
     with pytest.raises(RuntimeError, match="partitions=True"):
         cluster.nodes["broker-a"].partition()

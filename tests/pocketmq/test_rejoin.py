@@ -17,7 +17,7 @@ async def rejoin(root: Path, master: str) -> tuple[int | None, str]:
     return process.returncode, said.decode()
 
 
-async def test_former_master_is_cut_back_and_follows(tmp_path: Path) -> None:
+async def test_former_master_is_truncated_and_becomes_a_slave(tmp_path: Path) -> None:
     first = {**SMALL_FILES, "store_path_root_dir": str(tmp_path / "first")}
     second = {**SMALL_FILES, "store_path_root_dir": str(tmp_path / "second")}
     async with running_namesrv() as ns, connected() as client:

@@ -31,7 +31,7 @@ accounts:
 
 @dataclass
 class Guarded:
-    """The name server's address, and files for the options."""
+    """The address of a name server that requires TLS, and files for the options `--credentials` and `--tls`."""
 
     namesrv: str
     operator: Path

@@ -1,4 +1,4 @@
-"""The wheel, installed outside the repository: import names, commands, and use in another project."""
+"""The Python wheel, installed outside the repository: import names, commands, and use in another project."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment of a Python with the wheel and our dependencies, but without the repository."""
+    """Environment of a Python with the wheel and its dependencies, but without the repository."""
     target = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)]
     subprocess.run(command, check=True, timeout=280)
@@ -62,7 +62,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def run(environment: dict[str, str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # -S: do not read the path file of the editable install.
+    # -S: do not read the .pth file of the editable install.
     command = [sys.executable, "-S", *arguments]
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
 

@@ -21,7 +21,7 @@ FILE_SIZE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def small_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Gaps up to this size are read along with the wanted records. The default is too large for the small logs of these tests.
+    # Gaps up to this size are read along with the wanted records; the default is too large for these small logs.
     monkeypatch.setattr(places, "GAP_LOCAL", 256)
 
 

@@ -56,7 +56,7 @@ def test_verify_shows_progress_on_a_terminal(root: Path) -> None:
         while part := os.read(above, 4096):
             shown += part
     except OSError:
-        pass  # the terminal ends with its last writer
+        pass  # reading fails once the last writer has closed the terminal
     os.close(above)
     assert process.wait(60) == 0 and b"verify" in shown and b"kB" in shown
 

@@ -304,7 +304,7 @@ def test_missing_index_is_ignored_with_no_index(root: Path) -> None:
     assert verified(root, with_index=False).exit_code == 0
 
 
-# --- beside a broker --------------------------------------------------------------------------------------------------
+# --- while a broker writes --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def small_findings(root: Path) -> list[tuple[str, str]]:
 
 
 def missed_bits(path: Path, bits: range) -> list[int]:
-    """Return the bits of a file whose flip `verify` does not find, and restore the file."""
+    """Return the bits of a file that can be flipped without a finding; the file is restored."""
     data, root, missed = path.read_bytes(), path.parents[0], []
     for bit in bits:
         flipped = bytearray(data)
