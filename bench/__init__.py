@@ -1,1 +1,1 @@
-"""Benches: PocketMQ compared with Apache's broker on the same machine at the same time."""
+"""Benchmarks: PocketMQ compared with Apache's broker on the same machine at the same time."""

@@ -62,7 +62,7 @@ def jars(version: str) -> Path:
     """
     folder = cache_folder() / "peer" / version
     if folder.exists() and not list(folder.glob("lib/rocketmq-broker-*.jar")):
-        folder = folder.with_name(f"{version}-server")  # the tests keep the client of 5.5.0 alone in the other folder
+        folder = folder.with_name(f"{version}-server")  # the tests keep only the client of 5.5.0 in the other folder
     if folder.exists():
         return folder / "lib"
     if (missing := available()) is not None:
@@ -207,7 +207,7 @@ def _start(lib: Path, folder: Path, overrides: dict[str, str], heap: str) -> Apa
 
 
 def _java(lib: Path, folder: Path, name: str, heap: str, main: str) -> "tuple[subprocess.Popen[bytes], float]":
-    """Start one of the two; return it and the seconds until `boot success`."""
+    """Start the name server or the broker; return its process and the seconds until `boot success`."""
     command = ["java", *_JAVA_OPENS, f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={folder}"]
     command += ["-cp", f"{folder}/conf:{lib}/*", main, "-c", str(folder / f"{name}.conf")]
     began = time.monotonic()

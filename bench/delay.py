@@ -1,11 +1,11 @@
-"""Delayed messages, PocketMQ beside Apache's broker: lateness, and lost, early or duplicate messages.
+"""Delayed messages with PocketMQ and with Apache's broker: lateness, and lost, early or duplicate messages.
 
     make bench-delay
 
-The load is bench/loadgen. Undelayed messages come first, to measure the path that all messages take on this machine at this
-time. Then delay levels, timers (TIMER_DELIVER_MS) and __STARTDELIVERTIME, which Apache does not support, at 1,000 and 5,000
-messages a second; and 50,000 timers due in one instant, while from 3 s before it other producers send undelayed messages.
-On a busy machine compare delayed with undelayed messages, or use --real-time, which runs PocketMQ ahead of other work
+The load is bench/loadgen. Undelayed messages are sent first, as a baseline for this machine at this time. Then delay levels,
+timers (TIMER_DELIVER_MS) and __STARTDELIVERTIME, which Apache does not support, at 1,000 and 5,000 messages a second; and
+50,000 timers due at one instant, while other producers send undelayed messages from 3 s before that instant on. On a busy
+machine compare delayed with undelayed messages, or use --real-time, which gives PocketMQ a real-time priority
 (realTimePriority=1).
 """
 
@@ -90,7 +90,7 @@ def measure(bench: Bench, start: Callable[[Path], Running]) -> dict[str, Result]
         run(Load("beside, quiet", "now", 0, BESIDE_RATE), BESIDE_SECONDS)
         with ThreadPoolExecutor(1) as threads:
             burst = threads.submit(run, BURST_LOAD, BURST_SECONDS)
-            time.sleep(BURST_SECONDS)  # by then all are sent, and none is due
+            time.sleep(BURST_SECONDS)  # by then all timers are sent, and none is due
             run(BESIDE_LOAD, BESIDE_SECONDS)
             burst.result()
     finally:

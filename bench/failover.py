@@ -2,11 +2,11 @@
 
     python -m bench.failover
 
-Clients of Java 4.9.4, Java 5.5.0 and Go, with their default intervals, and PocketMQ's own consume from the same pair. Each
-stands still while a backlog is stored and copied; then the clients go on, and the master is killed (or stopped). The gap of
-a client is the longest time without a message in one of its queues, from the end of the master on. Later the master is
-started again and gets a message for each queue: the time from its acknowledgement until the last of them has
-arrived is measured.
+Clients of Java 4.9.4, Java 5.5.0 and Go, with their default intervals, and PocketMQ's own client consume from the same pair.
+Each is paused while a backlog is stored and copied; then the clients are resumed, and the master is killed (or stopped). The
+gap of a client is the longest time without a message in one of its queues after the master has ended. Later the master is
+started again and gets a message for each queue: the time from their acknowledgement until the last of them has arrived is
+measured.
 """
 
 import argparse
@@ -70,7 +70,7 @@ class DriverClient:
 
 
 class OwnClient:
-    """PocketMQ's client in a thread. To stand still, its listener waits, as it cannot be stopped alone."""
+    """PocketMQ's client in a thread. Its listener waits while it is paused, as a signal cannot stop a single thread."""
 
     def __init__(self, namesrv: str, topic: str) -> None:
         self.topic = topic
@@ -154,7 +154,7 @@ def longest_gap_ms(arrivals: Arrivals, since_ms: float) -> float:
 
 
 def fail_over(master: Cluster, slave: Cluster, clients: list[Client], ending: str) -> dict[str, tuple[float, float]]:
-    """End the master and start it again; return gap and time to go back, in ms, by topic."""
+    """End the master and start it again; return by topic the gap and the time to return to the master, in ms."""
     for client in clients:
         send(master, client.topic, FIRST)
     wait_for(clients, FIRST)
@@ -187,7 +187,7 @@ def fail_over(master: Cluster, slave: Cluster, clients: list[Client], ending: st
 
 
 def measure(flavour: Flavour, ending: str) -> dict[str, tuple[float, float]]:
-    """Make one failover of all clients."""
+    """Run one failover with all clients."""
     with tempfile.TemporaryDirectory(prefix="bench-failover-") as name, pair(flavour, Path(name)) as (master, slave):
         drivers, clients = Drivers(Path(name) / "drivers"), list[Client]()
         for client in (*CLIENTS, OWN):

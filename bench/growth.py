@@ -2,7 +2,7 @@
 
 Messages are sent (bench/loadgen) until the log has the given size, then every queue is pulled from its first message to its
 last. Twice a second the broker's memory is sampled: anonymous memory, and resident memory, which includes mapped pages of
-the store. Needs that much room in FOLDER, which is emptied afterwards.
+the store. FOLDER needs room for the store, which is removed afterwards.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pocketmq.remoting.bodies import MessageQueue
 SAMPLED_EVERY_S = 0.5
 SEND_SECONDS = 10.0
 DISK_RATIOS = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
-"""Retention by disk usage, set so high that it does not interfere on a shared disk."""
+"""Thresholds of retention by disk usage, set so high that it does not interfere on a shared disk."""
 
 
 class Memory:

@@ -4,8 +4,8 @@
 
 JARS is a folder with the jars of the format for the installed Spark: delta-spark and delta-storage, or
 iceberg-spark-runtime. The recipes are those of docs/spark.md. Each query is stopped after the table is written and before
-Spark's checkpoint notes the batch, as by a kill there; Spark then gives the same batch again to `foreachBatch`. With --plain
-batches are appended without the recipe, which shows the rows that are there twice.
+Spark's checkpoint records the batch, as by a kill there; Spark then passes the same batch to `foreachBatch` again. With
+--plain batches are appended without the recipe, which shows duplicate rows.
 """
 
 import argparse
@@ -28,14 +28,14 @@ STOPS: Final = 3
 
 
 class KilledError(RuntimeError):
-    """Stands for a kill of the driver."""
+    """Simulates a kill of the driver."""
 
 
 # --- recipes --------------------------------------------------------------------------------------------------------
 
 
 def to_delta(batch: Any, batch_id: int, table: str) -> None:
-    """Append a micro-batch; Delta ignores a version that it has seen of this application."""
+    """Append a micro-batch; Delta ignores a version that this application has already committed."""
     writer = batch.write.format("delta").mode("append")
     writer.option("txnAppId", QUERY).option("txnVersion", batch_id).save(table)
 
@@ -52,7 +52,7 @@ RECIPES: Final = {"delta": to_delta, "iceberg": to_iceberg}
 
 
 def plainly(batch: Any, _batch_id: int, table: str) -> None:
-    """Append a micro-batch, whether or not it is in the table."""
+    """Append a micro-batch, whether or not the table already contains it."""
     if table.startswith("/"):
         batch.write.format("delta").mode("append").save(table)
     else:
@@ -102,7 +102,7 @@ def write_store(folder: Path, messages: int) -> Path:
 
 
 def run(spark: Any, store: Path, folder: Path, write: Callable[[Any, int], None]) -> None:
-    """Stream until the end of the store; stop the query in some batches behind its write, and start it again."""
+    """Stream until the end of the store; stop the query in some batches after their write, and start it again."""
     killed: set[int] = set()
 
     def write_then_stop(batch: Any, batch_id: int) -> None:

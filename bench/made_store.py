@@ -23,7 +23,7 @@ from pocketmq.store.format.record import encode_record, record_size, topic_part
 HOST: Final = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 BORN_MS: Final = 1_767_225_600_000
 LARGEST_FILE: Final = 1 << 30  # bytes, as the broker's default
-QUEUE_FILE_UNITS: Final = 300_000  # the same
+QUEUE_FILE_UNITS: Final = 300_000  # as the broker's default
 RARE: Final = "TopicRare"
 RARE_SHARE: Final = 0.01
 RECORD_WITHOUT_BODY: Final = 168

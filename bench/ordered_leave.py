@@ -1,10 +1,10 @@
-"""How long queues of an ordered group stand still when one of three members leaves, PocketMQ beside Apache 4.9.4.
+"""How long queues of an ordered group stand still when one of three members leaves, with PocketMQ and Apache 4.9.4.
 
     python -m bench.ordered_leave --rounds 20 --apache-rounds 3
 
 The members are Apache's Java client, each in a process of its own; every queue gets a message each 25 ms. In each round one
-member leaves by `shutdown()`, another is killed (SIGKILL), and both are replaced. Of each round and queue the longest time
-without a message is taken; queues of the members that stay may be reallocated, too.
+member leaves by `shutdown()`, another is killed (SIGKILL), and both are replaced. For each round and queue the longest
+time without a message is shown; queues of the members that stay may be reallocated, too.
 """
 
 import argparse

@@ -82,7 +82,7 @@ def put(broker: Broker, numbers: range, due_ms: "array[int]") -> None:
 async def started(folder: Path, now_ms: int) -> tuple[Broker, dict[str, Any]]:
     config = MessageStoreConfig(
         store_path_root_dir=str(folder), file_reserved_time=24 * 1000, timer_max_delay_sec=(DAYS + 1) * 86_400,
-        # A disk that others fill would end the delivery: what cannot be put waits.
+        # If other programs filled the disk, messages could not be stored, and the delivery would not end.
         disk_space_warning_level_ratio=100,
     )  # fmt: skip
     broker = Broker(

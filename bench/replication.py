@@ -1,4 +1,4 @@
-"""Cost of replication, beside Apache's pair of the same roles: CPU of the master per message, messages a second, p99.
+"""Cost of replication, compared with Apache's brokers in the same roles: CPU of the master per message, message rate, p99.
 
     python -m bench.replication [--rounds 3] [--secs 8] [--only send|catch-up]
 
@@ -6,7 +6,7 @@ Each round measures a master without a slave, with one asynchronous slave, and a
 for Apache 4.9.4 in turn. The load is bench/loadgen; bodies of 1 KiB, 8 connections with 16 requests in flight each. All
 processes share the machine, so rates are for comparison only.
 
-`catch-up`: an empty slave copies a filled log; beside it, the files are copied by cp.
+`catch-up`: an empty slave copies a filled log; for comparison, cp copies the files.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def wait_for_slave(address: str) -> None:
 
 
 def measure(bench: Bench, start: Callable[[Path, Setting], Pair], setting: Setting) -> dict[str, Any]:
-    """Run the load on a fresh pair; return loadgen's figures, and the CPU of the slave a message."""
+    """Run the load on a fresh pair; return loadgen's figures, and the slave's CPU per message."""
     folder = Path(tempfile.mkdtemp(dir=bench.scratch))
     pair = start(folder, setting)
     try:
@@ -167,7 +167,7 @@ def compare(bench: Bench, rounds: int) -> None:
 
 
 def catch_up(bench: Bench, seconds: float) -> None:
-    """Fill a master's log, start an empty slave, and print its speed beside that of cp."""
+    """Fill a master's log, start an empty slave, and print its speed and that of cp."""
     folder = Path(tempfile.mkdtemp(dir=bench.scratch))
     settings = {"haFetchWholeLog": "true", "diskMaxUsedSpaceRatio": "95"}
     cluster = ProcessCluster(folder, Layout(1, 1), settings=settings)

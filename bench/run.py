@@ -1,4 +1,4 @@
-"""PocketMQ beside Apache's broker: CPU per message, messages a second, start time, idle memory.
+"""PocketMQ compared with Apache's broker: CPU per message, messages a second, start time, idle memory.
 
 The load is bench/loadgen (Go), which implements the wire protocol itself, so that the broker is measured. Rounds alternate
 between the two brokers; only one runs at a time, each from an empty store and warmed up the same way. The table shows every
@@ -75,7 +75,7 @@ LOADS = {
         ),
     ],
 }
-# Not supported by 4.9.4, therefore beside 5.5.0. Each message is acknowledged by itself, as the Java client does.
+# 4.9.4 does not support pop, so the peer is 5.5.0. Each message is acknowledged by itself, as the Java client does.
 POP_LOADS = [Load("pop of 32, 32 acks (8 x 4)", ("-mode", "pop", "-conns", "8", "-window", "4"), 0.60, 1.0)]
 POP_PEER = "5.5.0"
 # With SYNC_FLUSH the disk determines the speed; each answer waits for the sync of its record.
@@ -179,7 +179,7 @@ class Bench:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _warm_and_measured(self, broker: Running, load: Load) -> dict[str, Any]:
-        """The JVM compiles while it runs: without warm-up the first load took up to twice the CPU of later ones."""
+        """Run a load after a warm-up: until the JVM has compiled its code, it takes up to twice the CPU."""
         self.run(broker, *load.arguments, seconds=self.warm_seconds * load.warm_ups)
         return self.run(broker, *load.arguments)
 
@@ -209,8 +209,8 @@ def verdict(value: float, limit: float, at_most: bool) -> str:
 def compare(bench: Bench, version: str, rounds: int, parts: list[list[Load]], flush_disk_type: str = "ASYNC_FLUSH") -> None:
     """Run alternating rounds of all parts, then print the table.
 
-    The order of the brokers alternates, because memory that a virtual machine has not used for long costs its host several
-    us a page.
+    The order of the brokers alternates, because memory that a virtual machine has not used for long is slow at
+    its first use.
     """
     starts = {
         "ours": lambda folder: start_ours(folder, flush_disk_type),

@@ -5,12 +5,12 @@ each it measures: the plain read of its bytes; the decoder alone, in this proces
 for messages, bytes and the newest message by topic; the same aggregates computed in the reading tasks; a reader that yields
 tuples; a data source that yields prepared columns, which measures Spark itself; and the bytes read for a topic that has one
 message in a hundred. If its jar is built, also the data source in Java: a hash over all values of the columns; the query;
-`count()` and a filter by topic, beside the options of the data source in Python that answer the same.
+`count()` and a filter by topic, compared with the options of the data source in Python that give the same answer.
 
-All figures are CPU seconds of this process, the JVM and the Python workers together, in one session that the query warms
-up, because the JVM's compilers take more than a query at first. Each row has one run that does not count, and then the best
-of some; runs through Spark alternate with runs of the decoder, as the machine's speed varies from minute to minute. MB is
-10^6 bytes of log. Every run must count as many messages as were written.
+All figures are CPU seconds of this process, the JVM and the Python workers together, in one session that the queries warm up
+first, because the JVM's compilers initially take more than a query. Each row has one run that does not count, and then the
+best of some; runs through Spark alternate with runs of the decoder, as the machine's speed varies from minute to minute. MB
+is 10^6 bytes of log. Every run must count as many messages as were written.
 """
 
 import argparse
@@ -49,7 +49,7 @@ _seen: dict[int, int] = {}
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its descendants; of ended ones, the last known value.
+    """Return the CPU seconds of this process and its descendants; for ended ones, the last known value.
 
     Spark ends workers that were idle for a minute without waiting for them; a run in which one ended would appear too fast.
     """
@@ -102,7 +102,7 @@ def plain_read(folder: Path) -> int:
 
 
 def decoder(folder: Path, names: tuple[str, ...], **options: str) -> Callable[[], int]:
-    """Return a run of the product's decoder over all splits of a store, planned beforehand."""
+    """Return a function that runs PocketMQ's decoder over all splits of a store, planned beforehand."""
     reader = CommitLogReader(StructType.fromDDL(ddl(names)), {"path": str(folder), **options})
     partitions = reader.partitions()
     return lambda: sum(batch.num_rows for partition in partitions for batch in reader.read(partition))
@@ -196,7 +196,7 @@ class Bench:
         return sum(row[1] for row in asked.collect())
 
     def hashed(self, names: tuple[str, ...]) -> Callable[[], int]:
-        """Return a query of the data source in Java that uses every value: its aggregate cannot be handed over."""
+        """Return a query of the data source in Java that uses every value: its aggregate cannot be pushed down."""
 
         def run() -> int:
             frame = self.spark.read.format("rocketmq").schema(ddl(names)).options(**JAVA).load(str(self.folder))
@@ -207,11 +207,11 @@ class Bench:
         return run
 
     def java(self) -> Any:
-        """Return the messages by the data source in Java."""
+        """Return a DataFrame of the messages, read by the data source in Java."""
         return self.spark.read.format("rocketmq").options(**JAVA).load(str(self.folder))
 
     def counted(self) -> int:
-        """Count by the data source in Python in its tasks."""
+        """Return the number of messages, counted in the tasks of the data source in Python."""
         frame = self.spark.read.format("rocketmq").options(**PYTHON).option("aggregates", "count").load(str(self.folder))
         return int(frame.agg(F.sum("count")).collect()[0][0])
 
@@ -259,7 +259,7 @@ class Bench:
         self.beside("Java, a topic by where", filtered, self.by_topic(THREE, topic=RARE), rare)
 
     def beside(self, name: str, query: Callable[[], int], by_options: Callable[[], int], expected: int) -> None:
-        """Run a query and, alternately, the one with options of the data source in Python that answers the same question."""
+        """Run a query and, alternately, the query by options of the data source in Python that gives the same answer."""
         turns = [(seconds_of(query, expected), seconds_of(by_options, expected)) for _ in range(self.rounds + 1)][1:]
         own, other = min(first for first, _ in turns), min(second for _, second in turns)
         self.row(name, own, f"{own / other:.2f} of the options' CPU", "<= 1.2", own <= 1.2 * other)
@@ -276,7 +276,7 @@ class Bench:
 
     def prepared(self, name: str, names: tuple[str, ...]) -> None:
         query = self.by_topic(names, "prepared")
-        # The beginning of a split has not exactly its share of the messages.
+        # The repeated beginning of a split has not exactly as many messages as the split.
         self.through_spark(f"Spark's own part, {name}", query, names, None, query())
 
     def tuples(self) -> None:

@@ -158,7 +158,7 @@ def show(tour: Tour) -> None:
 
 
 def run_report() -> dict[str, Any]:
-    """Run `python -m pocketmq.spark_analytics report` in sight of the user; return its totals."""
+    """Run `python -m pocketmq.spark_analytics report`, showing its output; return its totals."""
     out = HOME / "report"
     command = [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(HOME / "store"), "--engine", "spark"]
     command += ["--out", str(out)]

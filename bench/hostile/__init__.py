@@ -1,1 +1,1 @@
-"""A healthy producer and consumer beside attacks: what a hostile client without an account does to its neighbours."""
+"""Attacks of a hostile client without an account, and their effect on a healthy producer and consumer."""

@@ -1,11 +1,11 @@
-"""Runs a healthy producer and a long-polling consumer beside each attack of a hostile client.
+"""Runs a healthy producer and a long-polling consumer during each attack of a hostile client.
 
-Every attack has its own name server, broker and neighbour, each a process. The neighbour sends 200 messages of 1 KiB a
-second and consumes them; the attacker sends up to 1 MB/s for some seconds. Reported are the latencies of sends, from send
-to consumer, and of routes, before, during and after the attack; how often a server kept all requests waiting for more than
-50 ms; the servers' anonymous memory; and their logs.
+Every attack has its own name server, broker and neighbour (the healthy load), each a process. The neighbour sends 200
+messages of 1 KiB a second and consumes them; the attacker sends up to 1 MB/s for some seconds. The report shows latencies
+(of sends, from send to receipt, of held pulls and of routes) before, during and after the attack; how often a server kept
+all requests waiting for more than 50 ms; the servers' anonymous memory; and the size of their logs.
 
-On a machine with few cores and other work the numbers contain its noise: compare with the row `none`, and with `p99 before`.
+Other work on a machine with few cores makes the numbers noisy: compare with the row `none`, and with `p99 before`.
 """
 
 import argparse

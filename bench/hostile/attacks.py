@@ -24,5 +24,5 @@ ATTACKS: Final[dict[str, Attack]] = {"none": none, **_of(cost), **_of(poison), *
 
 
 def described(name: str) -> str:
-    """Description of an attack in one line."""
+    """Return the description of an attack in one line."""
     return (ATTACKS[name].__doc__ or "").strip().split("\n")[0]

@@ -9,7 +9,6 @@ from bench.hostile import frames
 from bench.hostile.peer import NEIGHBOUR_TOPIC, Peer
 
 BODY_CODES = (34, 41, 42, 46, 18, 200, 225, 400, 401, frames.BATCH_ACK, 222)
-"""Codes of the broker with a JSON body."""
 """The broker's request codes with a JSON body."""
 
 
@@ -23,7 +22,7 @@ def json_unterminated(peer: Peer) -> None:
 
 
 def json_unterminated_namesrv(peer: Peer) -> None:
-    """The same for the name server's registrations, versions and config."""
+    """Bodies whose first string never ends, for the name server's registrations, versions and config."""
     body = b'{"' + b'\\"' * 20_000
 
     def requests() -> Iterator[bytes]:
@@ -50,7 +49,7 @@ def json_deep(peer: Peer) -> None:
 
 
 def headers_huge(peer: Peer) -> None:
-    """Headers of a hundred thousand fields, and of one field of a MB."""
+    """Headers of sixty thousand fields, and of one field of a MB."""
     many = {f"f{i}": "" for i in range(60_000)}
 
     def requests() -> Iterator[bytes]:
@@ -64,14 +63,14 @@ def headers_huge(peer: Peer) -> None:
 
 
 def heartbeat_groups(peer: Peer) -> None:
-    """Heartbeats that bring a thousand new groups each."""
+    """Heartbeats with a thousand new groups each."""
     numbers = itertools.count()
     groups = ([f"hostile-{next(numbers)}" for _ in range(1000)] for _ in itertools.count())
     peer.flood(peer.broker, (frames.heartbeat("hostile", row) for row in groups))
 
 
 def topics_auto_created(peer: Peer) -> None:
-    """Each message to a topic that does not exist yet."""
+    """Messages, each to a topic that does not exist yet."""
     peer.flood(peer.broker, (frames.send(f"hostile-{number}") for number in itertools.count()))
 
 
@@ -161,7 +160,7 @@ def tables_asked(peer: Peer) -> None:
 
 
 def messages_many_keys(peer: Peer) -> None:
-    """Messages of ten thousand keys each, for the index."""
+    """Messages with more than three thousand keys each, for the index."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():

@@ -56,13 +56,13 @@ def pull(topic: str, queue_id: int, queue_offset: int, group: str, hold_ms: int 
 
 
 def send(topic: str, body: bytes = b"x", properties: str = "", **ext: Any) -> bytes:
-    """SEND_MESSAGE_V2."""
+    """Return a SEND_MESSAGE_V2 request."""
     fields = dict(zip("abcdefgh", ("Hostile", topic, "TBW102", 4, 0, 0, 0, 0), strict=True))
     return frame(SEND, fields | {"i": properties, "j": 0, "k": False, "m": False} | ext, body)
 
 
 def heartbeat(client_id: str, groups: Any, topic: str = "Hostile", expression: str = "*", kind: str = "TAG") -> bytes:
-    """HEART_BEAT of a client that is a consumer of all `groups`."""
+    """Return a HEART_BEAT request of a client that is a consumer of all `groups`."""
     rows = []
     for group in groups:
         wanted = {"topic": topic, "subString": expression, "expressionType": kind, "subVersion": next(_opaque)}
@@ -80,7 +80,7 @@ def heartbeat(client_id: str, groups: Any, topic: str = "Hostile", expression: s
 
 
 def registration(broker_name: str, address: str, body: bytes, compressed: bool = False, version: int = 401) -> bytes:
-    """REGISTER_BROKER as master."""
+    """Return a REGISTER_BROKER request of a master."""
     ext = {
         "brokerName": broker_name,
         "brokerAddr": address,
@@ -94,7 +94,7 @@ def registration(broker_name: str, address: str, body: bytes, compressed: bool =
 
 
 def topic_table(names: Any) -> bytes:
-    """The body of a registration with these topics."""
+    """Return the body of a registration with these topics."""
     row = {"readQueueNums": 8, "writeQueueNums": 8, "perm": 6, "topicSysFlag": 0, "topicFilterType": "SINGLE_TAG"}
     table = {name: row | {"topicName": name} for name in names}
     version = {"counter": next(_opaque), "timestamp": next(_opaque)}

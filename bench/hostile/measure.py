@@ -18,18 +18,18 @@ Samples = Iterable[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of the monotonic clock."""
+    """An interval of the monotonic clock."""
 
     begin: float
     end: float
 
     def of(self, samples: Samples) -> list[tuple[float, float]]:
-        """Samples that were requested within the window."""
+        """Return the samples whose requests were sent within the window."""
         return [row for row in samples if self.begin <= row[0] < self.end]
 
 
 def percentile_ms(samples: Samples, share: float) -> float:
-    """The nearest rank; 0 without samples."""
+    """Return a percentile by the nearest-rank method; 0 without samples."""
     values = sorted(seconds for _, seconds in samples)
     return 1000 * values[max(0, math.ceil(share * len(values)) - 1)] if values else 0.0
 
@@ -48,7 +48,7 @@ def stalls(samples: Samples) -> list[float]:
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """(resident, anonymous) megabytes of a process; zeros when it is gone."""
+    """Return (resident, anonymous) memory of a process in MB; zeros if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -74,11 +74,11 @@ class MemoryWatch:
         self._thread.join()
 
     def anonymous_mb(self, index: int, window: Window) -> list[float]:
-        """Samples of server `index` in a window; a single 0 where there are none."""
+        """Return the sampled anonymous memory of server `index` in a window; a single 0 if there are no samples."""
         return [row[index][1] for at, row in self.rows if window.begin <= at < window.end] or [0.0]
 
     def median_mb(self, index: int, window: Window) -> float:
-        """Median of the anonymous memory of server `index` in a window."""
+        """Return the median of the anonymous memory of server `index` in a window."""
         samples = sorted(self.anonymous_mb(index, window))
         return samples[len(samples) // 2]
 

@@ -22,7 +22,7 @@ def unfinished_frames(peer: Peer) -> None:
 
 
 def unfinished_frames_namesrv(peer: Peer) -> None:
-    """The same for the name server."""
+    """Thirty frames of 15 MB each that are never completed, to the name server."""
     _unfinished(peer, peer.namesrv)
 
 
@@ -54,7 +54,7 @@ def slow_bytes(peer: Peer) -> None:
 
 
 def connection_flood(peer: Peer) -> None:
-    """Five thousand connections to each server, opened and kept; then one after the other closed and opened again."""
+    """Five thousand connections to each server, opened and kept; then one at a time is closed and replaced."""
     kept: list[tuple[str, socket.socket]] = []
     for address in (peer.broker, peer.namesrv):
         kept += [(address, connection) for connection in peer.connections(address, FLOOD_CONNECTIONS)]
@@ -78,7 +78,7 @@ def held_pulls(peer: Peer) -> None:
 
 
 def held_pops(peer: Peer) -> None:
-    """The same with pops and notifications, each of another group."""
+    """A hundred thousand held pops and notifications, each of another group; then messages that wake none of them."""
 
     def request(number: int) -> bytes:
         ext = {"consumerGroup": f"h{number}", "topic": "Hostile", "queueId": -1, "pollTime": 30_000, "bornTime": 0}
@@ -135,7 +135,7 @@ def unread_answers(peer: Peer) -> None:
 
 
 def unread_tables(peer: Peer) -> None:
-    """The same with requests for whole tables, to both servers."""
+    """Connections to both servers that request whole tables and read no answer."""
     both = [
         *peer.connections(peer.broker, 100, receive_buffer=4096),
         *peer.connections(peer.namesrv, 100, receive_buffer=4096),

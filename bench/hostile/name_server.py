@@ -54,7 +54,7 @@ def registrations_huge(peer: Peer) -> None:
 
 
 def registrations_many(peer: Peer) -> None:
-    """New brokers and clusters with one topic, the neighbour's."""
+    """New brokers, all with the same topic."""
     body = frames.topic_table(["HostileTopic"])
     peer.flood(
         peer.namesrv,
@@ -63,7 +63,7 @@ def registrations_many(peer: Peer) -> None:
 
 
 def settings(peer: Peer) -> None:
-    """serverChannelMaxIdleTimeSeconds=1, by which the brokers' connections would be closed and their routes vanish."""
+    """serverChannelMaxIdleTimeSeconds=1, which would close the brokers' connections and so remove their routes."""
     bodies = itertools.cycle((b"serverChannelMaxIdleTimeSeconds=1", b"kvConfigPath=/x", b"a=b\n" * 1_000))
     peer.flood(peer.namesrv, (_paced(peer, frames.frame(318, {}, body)) for body in bodies))
 

@@ -2,11 +2,11 @@
 
     python -m bench.hostile.neighbour --namesrv ADDR --broker ADDR --out FILE
 
-Sends messages of 1 KiB at a steady rate, each awaited, and a few to a second topic; a push consumer with its own connection
-receives them. Every 20 ms both servers get a small request, and ten times a second a pull of a quiet queue is held for 300
-ms: its excess is measured. It prints `ready` when messages arrive, runs until SIGTERM, and then writes FILE: kind and time
-of each request (the machine's monotonic clock), and duration until the answer. A message that never arrived counts from its
-send to the end.
+Sends messages of 1 KiB at a steady rate, and a few to a second topic; a push consumer with its own connection receives them.
+Every 20 ms both servers get a small request, and ten times a second a pull of a quiet queue is held for 300 ms: the delay of
+its answer beyond that is measured. It prints `ready` when messages arrive, runs until SIGTERM, and then writes FILE: kind
+and time of each request (the machine's monotonic clock), and duration until the answer. A message that never arrived counts
+with the time from its send to the end.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _STAMP = struct.Struct(">Id")
 
 
 class Neighbour:
-    """Description and result of an attack."""
+    """The healthy load, with the latencies and failures of its requests."""
 
     def __init__(self, namesrv: str, broker: str, size: int) -> None:
         self.namesrv, self.broker = namesrv, broker
@@ -61,7 +61,7 @@ class Neighbour:
         self.has_received = asyncio.Event()
 
     def receive(self, message: MessageExt) -> None:
-        """The consumer's listener."""
+        """Record the latency of a received message."""
         number, began = _STAMP.unpack_from(message.body)
         if self._due.pop(number, None) is not None:  # otherwise it is a duplicate
             self.samples["receive"].append((began, time.monotonic() - began))
@@ -95,7 +95,7 @@ class Neighbour:
             self.failures.append((began, "a message was not received"))
 
     async def last(self) -> None:
-        """Wait a short time for outstanding requests."""
+        """Stop sending, wait a short time for requests in flight, and cancel the remaining ones."""
         self.is_on = False
         end = time.monotonic() + LAST_WAIT_SECONDS
         while (self._due or self._tasks) and time.monotonic() < end:

@@ -83,7 +83,7 @@ class Peer:
             self.close(connection)
 
     def send(self, connection: socket.socket, data: bytes, reads: bool = True, waits: bool = True) -> bool:
-        """Send at the rate; False if the connection is closed, the time is over or the peer takes no more (not `waits`)."""
+        """Send at the rate; False if the connection is closed, the time is over or, unless `waits`, its buffer is full."""
         view = memoryview(data)
         while view:
             if not self.is_on:

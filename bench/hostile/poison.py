@@ -21,7 +21,7 @@ CODES = (
 )
 NAMESRV_CODES = (*range(100, 107), 205, 206, 216, 219, 224, 304, *range(311, 314), 318, 319, 322, 327)
 DANGEROUS = {215, 25, 318, 205, 216, 50, 51, 53, 17, 306, 316, 329}
-"""What an administrator may do: random fields would hardly do harm, but must not be what is measured."""
+"""Codes of administrative requests. They are not sent, because their own effects must not be what is measured."""
 
 _FIELDS = (
     *("topic", "consumerGroup", "producerGroup", "group", "queueId", "queueOffset", "offset", "commitOffset", "maxMsgNums"),
@@ -61,7 +61,7 @@ def type_poison(peer: Peer) -> None:
         {"~type": 1 << 70},
     ]
     peer.ask(peer.broker, frames.send("Hostile"))
-    # What is answered at once may cost the connection, and with it what is held there: one connection for each kind.
+    # A request may make the server close its connection, and with it the requests held there: one connection for each kind.
     connections: list[socket.socket | None] = [None] * 4
     for number in itertools.count():
         if not peer.is_on:
@@ -127,7 +127,7 @@ def random_headers(peer: Peer) -> None:
 
 
 def random_headers_namesrv(peer: Peer) -> None:
-    """The same to the name server."""
+    """Well-framed requests of every code with random fields and bodies, to the name server."""
     codes = itertools.cycle((*(code for code in NAMESRV_CODES if code not in DANGEROUS), 0, 99_999))
     peer.flood(peer.namesrv, (_odd_frame(code) for code in codes))
 
@@ -150,7 +150,7 @@ def remarks_huge(peer: Peer) -> None:
 
 
 def remarks_huge_namesrv(peer: Peer) -> None:
-    """The same to the name server."""
+    """Names of 300 KB that an error would repeat, each different, to the name server."""
 
     def requests() -> Iterator[bytes]:
         for number in itertools.count():

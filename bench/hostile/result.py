@@ -32,7 +32,7 @@ class Memory:
 
 
 def is_within_limit(before: float, after: float) -> bool:
-    """Whether a server's memory after an attack counts as back, given the memory before it, both in MB."""
+    """Return whether a server's memory after an attack is near enough to the memory before it, both in MB."""
     return after <= max(before * MEMORY_RATIO_MAX, before + MEMORY_SLACK_MB)
 
 

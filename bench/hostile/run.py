@@ -1,4 +1,4 @@
-"""Runs one attack: its own servers and neighbour, quiet phase, attack, settling, result."""
+"""Runs one attack with its own servers and neighbour: quiet phase, attack, settling, result."""
 
 import contextlib
 import json
@@ -140,7 +140,7 @@ def _result(
 def _settled(watch: MemoryWatch, quiet: Window, attack: Window, settle_seconds: float) -> tuple[Window, list[Memory]]:
     """Wait until the memory of both servers (broker, name server) is back within the limit, up to `settle_seconds`.
 
-    Memory is looked at once a second, as the median of that second's samples.
+    Memory is checked once a second, as the median of that second's samples.
     """
     before = [watch.median_mb(index, Window(quiet.end - BEFORE_SECONDS, quiet.end)) for index in range(2)]
     after: list[float] = []

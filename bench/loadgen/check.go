@@ -11,7 +11,7 @@ import (
 )
 
 // checkRun reads every queue of a topic once, from its minimum to its maximum offset, and prints how many messages there
-// are, a hash over (queue, queue offset, body), and what was wrong: a body CRC, a gap or a step back in queue offsets.
+// are, a hash over (queue, queue offset, body), and how many are bad (wrong body CRC, queue id or queue offset).
 func checkRun(addr, topic string, queues int) {
 	conn := dial(addr)
 	r := bufio.NewReaderSize(conn, 1<<20)

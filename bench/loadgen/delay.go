@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// delayRun sends rate messages a second for secs seconds, each due at its own time, then waits for them with long
-// polls and prints how late each came. how: "level" (DELAY property), "timer" (TIMER_DELIVER_MS), "start"
+// delayRun sends rate messages a second for secs seconds, each due at its own time, receives them with long polling
+// and prints their lateness. how: "level" (DELAY property), "timer" (TIMER_DELIVER_MS), "start"
 // (__STARTDELIVERTIME), "burst" (TIMER_DELIVER_MS, all due at one instant), "now" (with -ms 0: not delayed, the baseline).
 func delayRun(addr, topic, how string, ms int, level int, queues, rate int, secs float64, pid int) {
 	var mu sync.Mutex
 	seen := map[int]int{}
 	var lates []float64
 	early, tolerance := 0, 0.0
-	if how == "level" { // due is counted from the client's send: the broker's clock may read the millisecond before
+	if how == "level" { // due is computed from the time of the send: the broker's clock may still show the millisecond before
 		tolerance = 1
 	}
 	total := int(float64(rate) * secs)
 	done := make(chan struct{})
 	var once sync.Once
-	group := "delaygen_c-" + topic // its own: of a group all members read the same topics, and two may run at once
+	group := "delaygen_c-" + topic // a group per topic: members of a group must read the same topics, and two runs may overlap
 	hb := `{"clientID":"delaygen","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"` + group + `","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"` + topic + `"}],"unitMode":false}],"producerDataSet":[]}`
 	run := strconv.FormatInt(time.Now().UnixNano(), 36)
 	var ready sync.WaitGroup

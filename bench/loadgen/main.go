@@ -1,5 +1,5 @@
 // loadgen: a raw RocketMQ remoting load generator. One process, C connections, W requests in flight on each.
-// It speaks the wire directly, so that the broker under test, not a client library, is the limit.
+// It implements the wire protocol itself, so that the broker under test, not a client library, is the limit.
 package main
 
 import (
@@ -61,7 +61,7 @@ func frame(h header, body []byte, bin bool) []byte {
 	return append(out, body...)
 }
 
-// readFrame returns code, opaque, the ext "queueOffset"/"nextBeginOffset" text and body length.
+// readFrame returns code, opaque and the ext fields (with the remark of a JSON header as ""), and sets *body.
 func readFrame(r *bufio.Reader, body *[]byte) (code int, opaque int32, ext map[string]string, err error) {
 	var l [8]byte
 	if _, err = io.ReadFull(r, l[:]); err != nil {
@@ -204,7 +204,8 @@ func main() {
 				sent[opaque] = time.Now()
 				w.Write(f)
 			}
-			// A half message is stored: commit it. Clients send this oneway; here it is answered, so that what is counted is stored.
+			// commit commits a stored half message. Clients send this oneway; here it is answered, so that only stored messages
+			// are counted.
 			commits := map[int32]bool{}
 			commit := func(q int, began time.Time, stored map[string]string) {
 				opaque++
@@ -233,7 +234,7 @@ func main() {
 					return
 				default:
 				}
-				if r.Buffered() < 8 { // whatever came last: requests must not wait for answers to themselves
+				if r.Buffered() < 8 { // whatever the last frame was: no request may wait in the buffer for its own answer
 					w.Flush()
 				}
 				conn.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -243,7 +244,7 @@ func main() {
 					failed.Add(1)
 					return
 				}
-				if op == 0 || code == 40 { // the heartbeat's answer; NOTIFY_CONSUMER_IDS_CHANGED, which answers nothing
+				if op == 0 || code == 40 { // the answer to the heartbeat, or NOTIFY_CONSUMER_IDS_CHANGED, which is a request
 					continue
 				}
 				q := opq[op]
@@ -279,7 +280,7 @@ func main() {
 				if *mode != "pull" && code == 0 {
 					acked.Add(1)
 				}
-				if measuring.Load() && (code == 0 || *mode == "pull") { // a refusal is no work done
+				if measuring.Load() && (code == 0 || *mode == "pull") { // refused requests do not count as work done
 					ops.Add(1)
 					msgs.Add(int64(n))
 					bytes.Add(int64(len(b)))

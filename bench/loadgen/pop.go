@@ -17,7 +17,7 @@ type popped struct {
 }
 
 // popRun pops 32 messages at a time and acknowledges each by itself, as the Java client does; a message counts once all of
-// its pop are acknowledged. Who finds a queue empty goes on as another group, from its beginning.
+// its pop are acknowledged. A reader that finds a queue empty continues as another group, from the beginning of the queue.
 func popRun(addr, topic, brokerName string, queues, conns, window int, secs float64, pid int) {
 	var msgs, failed atomic.Int64
 	var lastFail atomic.Value
@@ -32,7 +32,7 @@ func popRun(addr, topic, brokerName string, queues, conns, window int, secs floa
 			defer conn.Close()
 			r, w := bufio.NewReaderSize(conn, 1<<20), bufio.NewWriterSize(conn, 1<<18)
 			opaque := int32(0)
-			asked := map[int32]*popped{} // pops and acks that are under way; of a pop count is 0
+			asked := map[int32]*popped{} // pops and acks in flight; for a pop count is 0
 			round := make([]int, queues)
 			group := func(q int) string { return "loadgen_" + strconv.Itoa(c) + "_" + strconv.Itoa(round[q]) }
 			send := func(code int, of *popped, ext map[string]string) {
@@ -81,7 +81,7 @@ func popRun(addr, topic, brokerName string, queues, conns, window int, secs floa
 						pop(of.queue)
 					}
 				case code == 0:
-					// Of one queue: "flag queueId start" and "flag queueId offset,offset,...".
+					// For a single queue: "flag queueId start" and "flag queueId offset,offset,...".
 					start, offsets := strings.Split(ext["startOffsetInfo"], " "), strings.Split(ext["msgOffsetInfo"], " ")
 					if len(start) != 3 || len(offsets) != 3 {
 						failed.Add(1)

@@ -1,9 +1,9 @@
 """Time and memory of Spark reading logs of growing size: `python -m bench.spark_sizes FOLDER [--gib 1 2.5 5 10]`.
 
 Writes one log of the largest size into FOLDER, bodies of 1 KiB, and removes it at the end; smaller logs are its first files.
-Each scan hashes all values of 16 columns in an executor of its own with one core and a heap of 1 GiB (`measure`). Beside the
-data source in Java and in Python: a Parquet file with the messages of the smallest log, read as many times as gives that
-size, and a hash over as many numbers as there are messages, which show what Spark itself needs.
+Each scan hashes all values of 16 columns in an executor of its own with one core and a heap of 1 GiB (`measure`). Two more
+scans show what Spark itself needs: of a Parquet file with the messages of the smallest log, read repeatedly up to the same
+size, and of as many numbers as there are messages.
 
 Both readers must find the same rows and the same hash. Prints the tables and draws time over size.
 """
@@ -41,7 +41,7 @@ def in_process(function: Any, *arguments: Any) -> Any:
 
 
 def first_files(whole: Path, folder: Path, size: int) -> Path:
-    """Return a store of the first files of a log, which are linked."""
+    """Return a store with hard links to the first files of a log."""
     target = folder / f"{size}"
     if not target.exists():
         (target / "commitlog").mkdir(parents=True)

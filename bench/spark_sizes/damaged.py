@@ -1,9 +1,9 @@
-"""Both readers over a large damaged log: `python -m bench.spark_sizes.damaged FOLDER [--gib 10] [--places 400]`.
+"""Comparison of both readers on a large damaged log: `python -m bench.spark_sizes.damaged FOLDER [--gib 10] [--places 400]`.
 
 Writes a log into FOLDER, bodies of 1 KiB, damages it, and removes it at the end. Damage: flipped bits in headers and bodies,
 ranges that are zeroed or overwritten, a file that is cut off and one that is missing in the middle. In the modes PERMISSIVE
-and DROPMALFORMED the data sources in Java and in Python must find, for each file of the log, as many rows with the same hash
-over all columns, and the same rows of damage; FAILFAST must name the same damage for the whole log and for each file alone.
+and DROPMALFORMED the data sources in Java and in Python must find, for each file of the log, the same number of rows, hash
+over all columns and rows of damage; FAILFAST must name the same damage for the whole log and for each file alone.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def record_places(store: Path, chance: random.Random, count: int) -> list[tuple[
 
 
 def damage(store: Path, count: int) -> Counter[str]:
-    """Damage a log at so many places; return the number of each kind."""
+    """Damage a log at `count` places, and two of its files; return the number of damages of each kind."""
     chance = random.Random(SEED)
     done = Counter[str]()
     for offset, size in record_places(store, chance, count):

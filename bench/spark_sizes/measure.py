@@ -1,4 +1,4 @@
-"""One measurement: a scan by a fresh executor, whose heap is touched at its start, so that all other memory shows.
+"""One measurement: a scan by a new executor, whose heap is touched at its start, so that growth is due to other memory.
 
 The executor is a process of its own with one core (`local-cluster`), as a cluster's worker starts it, because the JVM of a
 local session also holds the driver. It is warmed up by two scans of the smallest store.
@@ -73,7 +73,7 @@ def hashed(frame: Any, columns: tuple[str, ...]) -> tuple[int, int]:
 
 
 def scan(spark: Any, kind: str, store: Path, times: int = 1) -> Callable[[], tuple[int, int]]:
-    """Return a scan of a store by one of the readers, of a Parquet file `times` times, or of so many numbers."""
+    """Return a scan of a store by one of the readers, of a Parquet file `times` times, or of `times` numbers."""
 
     def run() -> tuple[int, int]:
         if kind == RANGE:

@@ -1,4 +1,4 @@
-"""Memory of a Spark executor and of its Python workers, from /proc, the JVM's accounts and its log of collections."""
+"""Memory of a Spark executor and its Python workers, from /proc, the JVM's memory accounts and its log of collections."""
 
 import os
 import re
@@ -91,5 +91,5 @@ def accounts_mib(pid: int) -> dict[str, float]:
 
 
 def live_heap_mib(log: Path) -> int:
-    """Return the largest heap that a collection left, by the JVM's log; 0 if there was none."""
+    """Return the largest heap in MiB after a garbage collection, by the JVM's log; 0 if there was none."""
     return max((int(after) for _, after in _COLLECTION.findall(log.read_text())), default=0)

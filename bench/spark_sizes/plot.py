@@ -50,7 +50,7 @@ def write_plot(path: Path, title: str, x_name: str, y_name: str, lines: Mapping[
 
 
 def _step(most: float) -> float:
-    """Return a round number of which `MARKS` reach at least `most`."""
+    """Return a round step size such that `MARKS` steps reach at least `most`."""
     power = 10.0**-6
     while True:
         for digit in (1, 2, 5):

@@ -1,4 +1,4 @@
-// A tour of RocketMQ with the Go client: every kind of message is sent once through and consumed again.
+// A tour of RocketMQ with the Go client: sends and consumes messages of every kind.
 //
 //	go run . 127.0.0.1:9876 127.0.0.1:10911
 //
@@ -48,7 +48,7 @@ func main() {
 	createTopics(nameServer, broker)
 	consumers := []rocketmq.PushConsumer{
 		consume(nameServer, "TourConsumer", "*", "TourPlain", "TourKeyed", "TourDelayed", "TourBatch"),
-		consume(nameServer, "TourRed", "red || white", "TourTagged"), // two groups, each with the tags that it wants
+		consume(nameServer, "TourRed", "red || white", "TourTagged"), // two groups, each with its own tags
 		consume(nameServer, "TourGreenBlue", "green || blue || white", "TourTagged"),
 		consume(nameServer, "TourOrderly", "*", "TourOrdered"),
 	}
@@ -61,7 +61,7 @@ func main() {
 	}
 	for i := 0; i < tagged; i++ {
 		tag := []string{"red", "green", "blue"}[i%3]
-		if i >= tagged-queues { // a group's offset stays behind the last message that it was given: each queue ends with one for both
+		if i >= tagged-queues { // each queue ends with a message for both groups: a group's offset stays behind the last one it received
 			tag = "white"
 		}
 		send(p, "tagged", message("TourTagged", fmt.Sprint("tagged ", i)).WithTag(tag))
@@ -69,7 +69,7 @@ func main() {
 	for i := 0; i < keyed; i++ { // mqadmin queryMsgByKey -t TourKeyed -k order-7
 		send(p, "keyed", message("TourKeyed", fmt.Sprint("keyed ", i)).WithKeys([]string{fmt.Sprint("order-", i)}))
 	}
-	for step := 0; step < steps; step++ { // messages of one order go to one queue, and are consumed as they were sent
+	for step := 0; step < steps; step++ { // messages of one order go to one queue, and so are consumed in order
 		for order := 0; order < orders; order++ {
 			m := message("TourOrdered", fmt.Sprint(order, " ", step))
 			m.WithProperty("order", strconv.Itoa(order))
@@ -83,7 +83,7 @@ func main() {
 		}
 		send(p, "batch", members...)
 	}
-	waitForAll() // what is due before a consumer's first pull waits for the consumer
+	waitForAll() // until all consumers pull, as messages due earlier would wait for them
 	for i := 0; i < delayed; i++ {
 		m := message("TourDelayed", fmt.Sprint("delayed ", i))
 		m.WithDelayTimeLevel(1 + i%2) // level 1 is one second, level 2 is five
@@ -132,7 +132,7 @@ func send(p rocketmq.Producer, kind string, messages ...*primitive.Message) {
 	mu.Unlock()
 }
 
-// chosenByOrder sends messages with the property "order" to the queue of that number, all others round and round.
+// chosenByOrder sends messages with the property "order" to the queue of that number, all others round robin.
 type chosenByOrder struct{ others producer.QueueSelector }
 
 func (s chosenByOrder) Select(m *primitive.Message, queues []*primitive.MessageQueue, broker string) *primitive.MessageQueue {
@@ -159,7 +159,7 @@ func count(_ context.Context, messages ...*primitive.MessageExt) (consumer.Consu
 	for _, m := range messages {
 		place := fmt.Sprint(m.Topic, "@", m.Queue.QueueId, "@", m.QueueOffset)
 		if seen[place] {
-			continue // a message comes at least once
+			continue // duplicates are possible
 		}
 		seen[place] = true
 		kind := strings.ToLower(strings.TrimPrefix(m.Topic, "Tour"))

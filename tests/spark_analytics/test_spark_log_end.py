@@ -176,9 +176,7 @@ def batches(query: Query) -> list[int]:
     return [own for _ in range(4) for own in query.batch()]
 
 
-def test_an_available_now_stream_includes_records_after_damage(
-    live: LiveLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_available_now_stream_includes_records_after_damage(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_tail, "DOUBT_S", 0.01)
     query = Query(live.store, mode="DROPMALFORMED")
     query.reader.prepareForTriggerAvailableNow()

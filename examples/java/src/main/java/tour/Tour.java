@@ -21,7 +21,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A tour of RocketMQ: every kind of message is sent once through and consumed again.
+ * A tour of RocketMQ with the Java client: sends and consumes messages of every kind.
  *
  *   mvn -q package dependency:copy-dependencies
  *   java -cp 'target/*:target/dependency/*' tour.Tour 127.0.0.1:9876
@@ -63,7 +63,7 @@ public class Tour {
         sendKeyed(producer);
         sendOrdered(producer);
         sendBatch(producer);
-        // A consumer of 5.x pulls for the first time 1.5 s after its start: what is due earlier waits for the consumer.
+        // A consumer of 5.x pulls for the first time 1.5 s after its start: messages due earlier would wait for it.
         boolean complete = waitForAll();
         sendDelayed(producer);
         sent.forEach((kind, count) -> System.out.println("SENT " + kind + " " + count));
@@ -88,7 +88,7 @@ public class Tour {
         String[] tags = {"red", "green", "blue"};
         for (int i = 0; i < TAGGED; i++) {
             Message message = message("TourTagged", "tagged " + i);
-            // A group's offset stays behind the last message that it was given: each queue ends with one for both groups.
+            // A group's offset stays behind the last message it received, so each queue ends with a message for both groups.
             message.setTags(i < TAGGED - QUEUES ? tags[i % tags.length] : "white");
             check("tagged", 1, producer.send(message));
         }
@@ -155,7 +155,7 @@ public class Tour {
         all.registerMessageListener(counting);
         all.start();
 
-        DefaultMQPushConsumer red = consumer("TourRed"); // two groups, each with the tags that it wants
+        DefaultMQPushConsumer red = consumer("TourRed"); // two groups, each with its own tags
         red.subscribe("TourTagged", "red || white");
         red.registerMessageListener(counting);
         red.start();
@@ -192,7 +192,7 @@ public class Tour {
 
     void count(MessageExt message) {
         if (!seen.add(message.getTopic() + "@" + message.getQueueId() + "@" + message.getQueueOffset())) {
-            return; // a message comes at least once
+            return; // duplicates are possible
         }
         String kind = message.getTopic().substring("Tour".length()).toLowerCase();
         if (kind.equals("delayed")) {
