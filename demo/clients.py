@@ -1,6 +1,6 @@
 """Choice of the demonstration's client, which is built once and kept in ${POCKETMQ_CACHE:-~/.cache/pocketmq}.
 
-Standard clients are preferred, because compatibility with them is what the demonstration shows.
+Standard clients are preferred, because the demonstration shows the compatibility with them.
 """
 
 import hashlib

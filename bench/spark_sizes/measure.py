@@ -89,7 +89,7 @@ def scan(spark: Any, kind: str, store: Path, times: int = 1) -> Callable[[], tup
 def measure(
     kind: str, warm_up: tuple[Path, int], target: tuple[Path, int], collector: str, environment: dict[str, str]
 ) -> dict[str, Any]:
-    """Measure a scan in a new session; `warm_up` and `target` are what and how many times to scan."""
+    """Measure a scan in a new session; `warm_up` and `target` are the paths and how many times to scan them."""
     home = Path(tempfile.mkdtemp(prefix="spark-sizes-"))
     spark = session(home, collector, environment)
     try:

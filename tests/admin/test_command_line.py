@@ -80,7 +80,7 @@ def test_a_missing_option_ends_with_1(alone: Mqadmin) -> None:
     assert alone("topicRoute", "-t", "x", "--no-such-option").exit_code == 1
 
 
-def test_an_unreachable_name_server_is_named(alone: Mqadmin) -> None:
+def test_an_unreachable_name_server_is_reported(alone: Mqadmin) -> None:
     printed = alone("topicRoute", "-t", "x", "-n", "127.0.0.1:1")
     assert printed.exit_code == 0
     assert printed.err.startswith("mqadmin: error: connect to [127.0.0.1:1] failed: ")

@@ -39,7 +39,7 @@ def test_a_wrong_file_is_refused(mqadmin: Mqadmin, broker: str, tmp_path: Path, 
     assert told in printed.json["error"]["message"]
 
 
-def test_a_missing_file_is_named(mqadmin: Mqadmin, broker: str) -> None:
+def test_a_missing_file_is_reported(mqadmin: Mqadmin, broker: str) -> None:
     assert "no-such.json: No such file or directory" in mqadmin("updateTopicList", "-b", broker, "-f", "no-such.json").err
 
 

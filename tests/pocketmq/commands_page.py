@@ -1,4 +1,4 @@
-"""Makes the list of commands in docs/commands.md: `python -m tests.pocketmq.commands_page`."""
+"""Generates the list of commands in docs/commands.md: `python -m tests.pocketmq.commands_page`."""
 
 import textwrap
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ def mqshutdown(kind: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "pocketmq.cli.shutdown", kind], capture_output=True, text=True, timeout=60)
 
 
-def test_brokers_on_two_stores_are_stopped_and_named(tmp_path: Path, run_folder: Path) -> None:
+def test_brokers_on_two_stores_are_stopped_and_reported(tmp_path: Path, run_folder: Path) -> None:
     namesrv = processes.start_namesrv(tmp_path / "namesrv")
     brokers = [
         processes.start_broker(tmp_path / name, namesrv.address, {"brokerName": name}) for name in ("first", "second")

@@ -221,7 +221,7 @@ def test_tutorial_configuration_starts_with_only_its_paths_changed(tmp_path: Pat
         assert members(namesrv.address) == {"broker-a": ["0", "1"], "broker-b": ["0", "1"]}
 
 
-def test_brokers_of_the_fixture_can_be_killed_stopped_and_started(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
+def test_fixture_brokers_can_be_killed_stopped_and_started(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
     cluster = pocketmq_cluster_factory(slaves=1, role="SYNC_MASTER")
     master, slave = cluster.nodes["broker-a"], cluster.nodes["broker-a-s"]
     until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected")
@@ -252,7 +252,7 @@ def test_partitioned_slave_is_silent_and_catches_up_afterwards(make: Callable[[]
         until(lambda: send_status(cluster.namesrv_address) == "SEND_OK", "the slave to be connected again")
 
 
-async def test_brokers_on_the_loopback_interface_cannot_be_partitioned(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
+async def test_brokers_on_loopback_cannot_be_partitioned(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
     cluster = pocketmq_cluster_factory()
     with pytest.raises(RuntimeError, match="partitions=True"):
         cluster.nodes["broker-a"].partition()

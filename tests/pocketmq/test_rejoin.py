@@ -43,7 +43,7 @@ async def test_former_master_is_truncated_and_becomes_a_slave(tmp_path: Path) ->
                 assert promoted.services.store.max_offset("T", 0) == 700
 
 
-async def test_unreachable_master_is_named(tmp_path: Path) -> None:
+async def test_unreachable_master_is_reported(tmp_path: Path) -> None:
     async with (
         running_broker(store={"store_path_root_dir": str(tmp_path)}, disk=FileDisk()) as master,
         connected() as client,

@@ -86,7 +86,7 @@ def test_companion_tables_and_aggregates(store: Path) -> None:
     assert sum(counts["count"].to_pylist()) == len(expected_records("v4_clean"))
 
 
-def test_a_scan_reads_only_what_is_used(store: Path) -> None:
+def test_a_scan_reads_only_the_bytes_that_it_needs(store: Path) -> None:
     lazy = spark_analytics.scan(store)
     counts = lazy.group_by("topic").agg(polars.len()).collect()
     assert dict(counts.iter_rows())["GoldenOrder"] == 100

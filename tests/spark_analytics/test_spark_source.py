@@ -234,7 +234,7 @@ def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     assert done.stdout == "297\n"
 
 
-def test_one_warning_recommends_to_name_columns(
+def test_reading_all_columns_of_a_large_log_warns_once(
     golden_stores: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(batch, "_warned", set())

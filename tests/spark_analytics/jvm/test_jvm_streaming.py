@@ -192,7 +192,7 @@ def test_a_rare_topic_is_read_through_the_queues(jvm_spark: Any, tmp_path: Path)
 
 
 def test_a_killed_batch_has_the_same_rows_without_queues(jvm_spark: Any, tmp_path: Path) -> None:
-    """The queues end within the first micro-batch, which the other reader plans again after the queues were deleted."""
+    """The queues end within the first micro-batch, which the other reader plans again after the queues have been deleted."""
     store = tmp_path / "store"
     log = backlog(store)
     shutil.rmtree(store / "consumequeue")
