@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, CONSUME_QUEUE_UNIT_STRUCT
-from tests.spark_analytics.jvm.both_readers import java_frame, java_rows, python_rows
+from tests.spark_analytics.jvm.both_readers import java_frame, java_refusal, java_rows, python_refusal, python_rows
 from tests.spark_analytics.spark_logs import LogBuilder, read, write_queues
 
 pytestmark = pytest.mark.spark
@@ -186,3 +186,15 @@ def test_sql_joins_and_subqueries(jvm_spark: Any, golden_stores: dict[str, Path]
     assert joined.collect()[0][0] == 24
     latest = jvm_spark.sql("SELECT topic FROM log WHERE storeTimestamp = (SELECT max(storeTimestamp) FROM log)")
     assert latest.count() >= 1
+
+
+def test_both_readers_know_topics_only_from_the_table_of_topics(jvm_spark: Any, tmp_path: Path) -> None:
+    log = LogBuilder(50_000)
+    log.append(topic="A")
+    store = write_queues(log.write(tmp_path))
+    refusals = [java_refusal(jvm_spark, store, topic="absent"), python_refusal(store, topic="absent")]
+    assert refusals == ["", ""], "queues alone, as of a partial copy, need not be complete"
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text('{"topicConfigTable":{"A":{"topicName":"A"}}}')
+    for refusal in (java_refusal(jvm_spark, store, topic="absent"), python_refusal(store, topic="absent")):
+        assert "option topic is absent, which is not a topic of" in refusal

@@ -17,8 +17,8 @@ import pocketmq.spark.files.StoreFiles;
 /**
  * Check of the options {@code topic} and {@code queueId} against the topics and queues of the stores that are read.
  *
- * <p>A topic is known if it has a ConsumeQueue, or an entry in config/topics.json. Stores without both, and single log files,
- * do not list the topics that they hold, so every name is accepted there.
+ * <p>A topic is known if it has a ConsumeQueue, or an entry in config/topics.json. Stores without that file, such as single
+ * log files and partial copies, do not list the topics that they hold, so every name is accepted there.
  */
 public final class KnownQueues {
     private static final int NAMES_LENGTH_MAX = 400;
@@ -84,11 +84,11 @@ public final class KnownQueues {
 
     private static Store store(StoreFiles files, String root) throws IOException {
         Map<String, JsonNode> topics = new LinkedHashMap<>();
+        JsonNode table = document(files, StoreFiles.join(root, "config", "topics.json")).path("topicConfigTable");
         String folder = StoreFiles.join(root, "consumequeue");
-        for (String name : files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
+        for (String name : !table.isEmpty() && files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
             topics.put(name, JSON.createObjectNode());
         }
-        JsonNode table = document(files, StoreFiles.join(root, "config", "topics.json")).path("topicConfigTable");
         table.fields().forEachRemaining(entry -> topics.put(entry.getKey(), entry.getValue()));
         return new Store(files, root, topics);
     }

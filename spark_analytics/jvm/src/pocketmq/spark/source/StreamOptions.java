@@ -18,7 +18,7 @@ final class StreamOptions {
         Long bytes = parser.size("maxBytesPerTrigger");
         Long records = parser.number("maxRecordsPerTrigger");
         if (records != null && records == 0) {
-            throw new IllegalArgumentException("option maxRecordsPerTrigger is 0: it must be at least 1");
+            throw new IllegalArgumentException("option maxRecordsPerTrigger is '0': it must be a positive integer");
         }
         limit = new StreamLimit(bytes == null ? DEFAULT_BYTES : bytes, records == null ? Long.MAX_VALUE : records);
         failsOnLoss = parser.flag("failOnDataLoss", true);
