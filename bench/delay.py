@@ -127,8 +127,8 @@ def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
     for name, measured in (("PocketMQ", ours), (f"Apache {PEER}", theirs)):
         if measured is not None:
             drained = BURST / max(measured[BURST_LOAD.name]["late_max_ms"], 1) * 1000
-            told = verdict(drained, BURST_PER_S_MIN, False) if measured is ours else f"{drained:,.0f}"
-            console.print(f"{name}: the {BURST:,} come at {told} a second")
+            rate = verdict(drained, BURST_PER_S_MIN, False) if measured is ours else f"{drained:,.0f}"
+            console.print(f"{name}: the {BURST:,} come at {rate} a second")
 
 
 def judged(load: Load, got: Result, ours: dict[str, Result]) -> list[str]:

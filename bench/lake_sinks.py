@@ -109,7 +109,7 @@ def run(spark: Any, store: Path, folder: Path, write: Callable[[Any, int], None]
         write(batch, batch_id)
         if batch_id % 2 == 0 and len(killed) < STOPS and batch_id not in killed:
             killed.add(batch_id)
-            raise KilledError(f"behind the write of batch {batch_id}")
+            raise KilledError(f"after the write of batch {batch_id}")
 
     while True:
         stream = spark.readStream.format("rocketmq").option("reader", "jvm").option("maxRecordsPerTrigger", "3000")

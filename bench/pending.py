@@ -225,10 +225,10 @@ def measure(count: int, scratch: Path | None) -> None:
                 without_timer_files(folder)
             found = run(step, folder, count)
             figures = [f"{found[key]:.1f}" for key in ("seconds", "cpu_s", "own_mb", "mb", "peak_mb")]
-            told = f"{found['pending']:,} pending" if "pending" in found else ""
+            note = f"{found['pending']:,} pending" if "pending" in found else ""
             if "wrong" in found:
-                told = f"{found['steps']:,} steps; " + ", ".join(f"{value} {key}" for key, value in found["wrong"].items())
-            table.add_row(name, *figures, told)
+                note = f"{found['steps']:,} steps; " + ", ".join(f"{value} {key}" for key, value in found["wrong"].items())
+            table.add_row(name, *figures, note)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     Console(width=150).print(table)

@@ -157,10 +157,10 @@ class Bench:
             raise RuntimeError(f"{broker.name} served no message at all: loadgen {' '.join(arguments)} says {done.stdout}")
         result: dict[str, Any] = json.loads(done.stdout)
         if result.get("failed"):
-            told = f"{broker.name} refused {result['failed']} requests: {result['last_fail']}"
+            problem = f"{broker.name} refused {result['failed']} requests: {result['last_fail']}"
             if broker.name == "PocketMQ":
-                raise RuntimeError(told)
-            console.print(f"[yellow]{told} (they do not count as work done)[/]")
+                raise RuntimeError(problem)
+            console.print(f"[yellow]{problem} (they do not count as work done)[/]")
         return result
 
     def measure(self, start: Callable[[Path], Running], loads: list[Load]) -> tuple[Running, float, dict[str, Any]]:

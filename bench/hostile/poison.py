@@ -66,8 +66,8 @@ def type_poison(peer: Peer) -> None:
     for number in itertools.count():
         if not peer.is_on:
             return
-        told = peer.ask(peer.broker, frames.frame(frames.MAX_OFFSET, {"topic": RARE_TOPIC, "queueId": 0}))
-        rare = frames.pull(RARE_TOPIC, 0, int(told.get("offset", 0)), "hostile", 15_000)
+        answer = peer.ask(peer.broker, frames.frame(frames.MAX_OFFSET, {"topic": RARE_TOPIC, "queueId": 0}))
+        rare = frames.pull(RARE_TOPIC, 0, int(answer.get("offset", 0)), "hostile", 15_000)
         quiet = frames.pull("Hostile", 1 + number % 3, 0, "hostile", 100)
         asked = (
             frames.frame(frames.PULL, quiet, **odd[0]),

@@ -128,8 +128,8 @@ def table(results: Iterable[Result], title: str) -> Table:
         justify = "left" if column in ("attack", "verdict") else "right"
         made.add_column(column, justify=justify, no_wrap=column == "attack")  # type: ignore[arg-type]
     for result in results:
-        *cells, told = result.cells
-        made.add_row(*cells, f"[{'red' if result.problems else 'green'}]{told}[/]")
+        *cells, outcome = result.cells
+        made.add_row(*cells, f"[{'red' if result.problems else 'green'}]{outcome}[/]")
     return made
 
 

@@ -132,7 +132,7 @@ func main() {
 	delay := flag.Int("delay", 0, "delay level property")
 	brokerName := flag.String("broker", "broker-a", "mode pop: the broker's name")
 	sql := flag.String("sql", "", "mode pull: an SQL92 expression, in place of all tags")
-	vary := flag.String("vary", "", "mode pull: a text in -sql that every reader replaces in each pass over a queue: no two ask the same")
+	vary := flag.String("vary", "", "mode pull: a text in -sql that each reader replaces by another one in each pass over a queue, so that all expressions differ")
 	pid := flag.Int("pid", 0, "broker pid, for its CPU time and memory")
 	how := flag.String("how", "level", "mode delay: level | timer | start | burst | now")
 	ms := flag.Int("ms", 1000, "mode delay: the delay in milliseconds (level 1 is 1000)")

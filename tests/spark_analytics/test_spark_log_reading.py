@@ -197,18 +197,18 @@ def test_filler_with_wrong_size_is_damage(tmp_path: Path, split_size: int) -> No
     assert shown == sorted([*log.physical_offsets, filler])
 
 
-def damaged_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, LogBuilder]:
-    """Create a large log whose first file has a damaged record in the middle and an intact end."""
+def log_of_two_files(monkeypatch: pytest.MonkeyPatch) -> LogBuilder:
+    """Return a log with a full file, whose end counts as near only within 2,000 bytes, and a second one."""
     monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 2000)
     log = LogBuilder(20_000)
     while len(log.files) < 2:
         log.append()
-    return folder, log
+    return log
 
 
 @pytest.mark.parametrize("at", [4, 84], ids=["magic", "body length"])
 def test_damaged_record_fails_the_query_or_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    _, log = damaged_store(tmp_path, monkeypatch)
+    log = log_of_two_files(monkeypatch)
     damaged = log.physical_offsets[50]
     log.files[0][1][damaged + at] ^= 0x7F
     store = log.write(tmp_path)

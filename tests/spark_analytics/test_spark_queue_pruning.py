@@ -145,9 +145,7 @@ def _elsewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_remove, _hole, _noise, _elsewhere])
-def test_damaged_queues_are_not_relied_upon(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_queues_are_not_relied_upon(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any) -> None:
     store = write_queues(rare_log().write(tmp_path))
     damage(store / "consumequeue" / "Rare" / "3" / f"{0:020}")
     if damage is _remove:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,14 @@ from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read,
 pytestmark = pytest.mark.spark
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def pushdown_on(spark: Any) -> Iterator[None]:
+    """Spark's own pushdown setting, on."""
+    spark.conf.set(PUSHDOWN, "true")
+    yield
+    spark.conf.unset(PUSHDOWN)
 
 
 @pytest.fixture(params=["false", "true"], ids=["pushdown off", "pushdown on"])
@@ -74,8 +83,8 @@ def test_filters_give_the_same_rows_with_and_without_pushdown(
     )
 
 
+@pytest.mark.usefixtures("pushdown_on")
 def test_pushed_filters_do_not_change_results(spark: Any, golden_stores: dict[str, Path]) -> None:
-    spark.conf.set(PUSHDOWN, "true")
     middle = expected_records("v4_clean")[1000]["storeTimestamp"]
     conditions = {
         "topic in ('GoldenDelay', 'GoldenRaw')": 31,
@@ -87,16 +96,14 @@ def test_pushed_filters_do_not_change_results(spark: Any, golden_stores: dict[st
     for condition, count in conditions.items():
         source = spark.read.format("rocketmq").option("pushFilters", "true")
         assert source.load(str(golden_stores["v4_clean"])).filter(condition).count() == count, condition
-    spark.conf.unset(PUSHDOWN)
 
 
+@pytest.mark.usefixtures("pushdown_on")
 def test_filters_persist_in_a_loaded_frame(spark: Any, golden_stores: dict[str, Path]) -> None:
     """This is why pushFilters is off by default. If this test fails, Spark has changed, and it may be on by default."""
-    spark.conf.set(PUSHDOWN, "true")
     frame = spark.read.format("rocketmq").option("pushFilters", "true").load(str(golden_stores["v4_clean"]))
     assert frame.filter("topic = 'GoldenDelay'").count() == 24
     assert frame.count() == 24, "and not 2280"
-    spark.conf.unset(PUSHDOWN)
 
 
 def test_options_reach_the_tasks(spark: Any, golden_stores: dict[str, Path]) -> None:

@@ -78,11 +78,11 @@ class SimulatedFile:
     `clean` is what the kernel believes to be durable. It differs from `synced` only after a failed sync.
     """
 
-    def __init__(self, data: bytes, *, on_platter: bool) -> None:
+    def __init__(self, data: bytes, *, is_durable: bool) -> None:
         self.seen: npt.NDArray[np.uint8] = np.frombuffer(bytearray(data), np.uint8)
-        self.synced: npt.NDArray[np.uint8] = self.seen.copy() if on_platter else np.zeros_like(self.seen)
+        self.synced: npt.NDArray[np.uint8] = self.seen.copy() if is_durable else np.zeros_like(self.seen)
         self.clean = self.synced
-        self.size_durable = on_platter
+        self.size_durable = is_durable
         self.reserved = self.used_pages()
         self.reserved_durably = self.reserved.copy()
 
@@ -133,7 +133,7 @@ class SimulatedFile:
 
     def after_power_cut(self, rng: random.Random) -> "SimulatedFile":
         if not self.size_durable and rng.random() < 0.4:
-            return SimulatedFile(b"", on_platter=True)
+            return SimulatedFile(b"", is_durable=True)
         image = self.synced.copy()
         most = rng.choice((0.0, 0.4, 0.4, 1.0))  # the share of the dirty pages that are completely durable
         for page in self.dirty_pages():
@@ -141,7 +141,7 @@ class SimulatedFile:
             for at in range(page.start, min(page.stop, len(image)), SECTOR_SIZE):
                 if fate < most or (fate < most + 0.3 and rng.random() < 0.5):
                     image[at : at + SECTOR_SIZE] = self.seen[at : at + SECTOR_SIZE]
-        found = SimulatedFile(image.tobytes(), on_platter=True)
+        found = SimulatedFile(image.tobytes(), is_durable=True)
         found.reserved |= self.reserved_durably
         return found
 
@@ -211,7 +211,7 @@ class PowerCutDisk(Disk):
     """Simulated disk: `names` and `dirs` are what the process sees, `durable_names` and `durable_dirs` the durable part."""
 
     def __init__(self, files: dict[str, bytes] | None = None, rng: random.Random | None = None) -> None:
-        self.names = {path: SimulatedFile(data, on_platter=True) for path, data in (files or {}).items()}
+        self.names = {path: SimulatedFile(data, is_durable=True) for path, data in (files or {}).items()}
         self.durable_names = dict(self.names)
         self.dirs = {""} | {directory for path in self.names for directory in _parents(path)}
         self.durable_dirs = set(self.dirs)
@@ -359,7 +359,7 @@ class PowerCutDisk(Disk):
             self.make_dirs(_parent(path))
             if path not in self.names or not len(self.names[path].seen):
                 self.enter("create", path)
-                self.names[path] = SimulatedFile(bytes(size), on_platter=False)
+                self.names[path] = SimulatedFile(bytes(size), is_durable=False)
         file = self._file(path)
         if len(file.seen) != size:
             raise OSError(f"{path} has {len(file.seen)} bytes, {size} expected")
@@ -380,9 +380,9 @@ class PowerCutDisk(Disk):
         self.names[path] = self._written(path, data)
 
     def _written(self, path: str, data: bytes) -> SimulatedFile:
-        file = SimulatedFile(data, on_platter=False)
+        file = SimulatedFile(data, is_durable=False)
         file.reserved[:] = False
-        self.names[path] = SimulatedFile(b"", on_platter=False)  # the contents if there is no space for the data
+        self.names[path] = SimulatedFile(b"", is_durable=False)  # the contents if there is no space for the data
         self.take_space(path, file, 0, len(data))
         return file
 

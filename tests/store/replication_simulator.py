@@ -22,7 +22,7 @@ from functools import partial
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
 from pocketmq.store.format.message import PutStatus
-from pocketmq.store.ha.log_comparison import is_same, offsets_in_file, parted_at, tail_differs_at
+from pocketmq.store.ha.log_comparison import diverged_at, is_same, offsets_in_file, tail_differs_at
 from pocketmq.store.ha.log_follower import LogFollower
 from pocketmq.store.ha.replica import Replica, ReplicaError
 from pocketmq.store.message_store import MessageStore
@@ -156,7 +156,7 @@ class Walk:
         store = slave.store
         slave.follower.reconnected()
         if slave.files.files and store.last_record_offset >= 0:
-            if self._parted_at() is not None:
+            if self._diverged_at() is not None:
                 return
         elif not slave.files.files:
             if not master.files.files:
@@ -167,7 +167,7 @@ class Walk:
         self.replica = Replica(master.files, self.rng.choice((100, 1000, 32 << 10)))
         self.to_master += self.slave.follower.report()
 
-    def _parted_at(self) -> int | None:
+    def _diverged_at(self) -> int | None:
         """Return the physical offset at which the slave's log diverges from its master's, or None."""
         files, master = self.slave.files, self.master
         record_at = partial(self._record_at, master.store)
@@ -182,7 +182,7 @@ class Walk:
             last = self.slave.store.last_record_offset
             if await is_same(files, last, record_at):
                 return await tail_differs_at(files, last, record_at, end)
-            return await parted_at(files, offsets, record_at)
+            return await diverged_at(files, offsets, record_at)
 
         return asyncio.run(find())
 
@@ -257,7 +257,7 @@ class Walk:
     def _rejoin(self) -> None:
         """Truncate the slave's log where it diverges from its master's, as `pocketmq store rejoin` does."""
         slave = self.slave
-        if not slave.files.files or (at := self._parted_at()) is None:
+        if not slave.files.files or (at := self._diverged_at()) is None:
             return
         slave.store.shutdown()
         files = MessageStore(slave.store.config, slave.disk, self.clock).commit_log.mapped_files
@@ -281,7 +281,7 @@ class Walk:
         self._connect()
         if not self.master.files.files:
             return
-        assert self.replica is not None, "the slave's log has parted from its master's"
+        assert self.replica is not None, "the slave's log has diverged from its master's"
         self.replica.receive(bytes(self.to_master))
         self.to_master.clear()
         while (frame := self.replica.next_transfer()) is not None:

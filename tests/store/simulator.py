@@ -422,7 +422,7 @@ class Walk:
                 del names[path]
                 self.disk.durable_names.pop(path, None)
             elif fate < 0.5:
-                names[path] = self.disk.durable_names[path] = type(names[path])(b"", on_platter=True)
+                names[path] = self.disk.durable_names[path] = type(names[path])(b"", is_durable=True)
             else:
                 continue
             self.is_harmed = True
@@ -458,7 +458,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="0:1000", help="FIRST:BEHIND_THE_LAST, or one seed")
     parser.add_argument("--flush", choices=("SYNC_FLUSH", "ASYNC_FLUSH"), help="only this flushDiskType")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--trace", action="store_true", help="tell every event of the seed that fails")
+    parser.add_argument("--trace", action="store_true", help="print every event of the first seed")
     arguments = parser.parse_args()
     first, _, behind = arguments.seeds.partition(":")
     seeds = range(int(first), int(behind) if behind else int(first) + 1)
