@@ -109,12 +109,12 @@ async def pull(
     status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
     if status is None:
         raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with {answer.code}")
-    told = answer.header(PullMessageResponseHeader)
+    response = answer.header(PullMessageResponseHeader)
     messages = stored_messages(answer.body, queue.broker_name) if status == FOUND else []
     for stored in messages:
-        limits_of_queue = {"MIN_OFFSET": str(told.min_offset), "MAX_OFFSET": str(told.max_offset)}
+        limits_of_queue = {"MIN_OFFSET": str(response.min_offset), "MAX_OFFSET": str(response.max_offset)}
         stored.message.properties = {**limits_of_queue, **stored.message.properties}
-    return Pulled(status, _matching(messages, expression), told.next_begin_offset)
+    return Pulled(status, _matching(messages, expression), response.next_begin_offset)
 
 
 def _matching(messages: list[StoredMessage], expression: str) -> list[StoredMessage]:

@@ -148,9 +148,9 @@ class Broker:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 path = error.filename or self.store_config.store_path_root_dir
                 raise StartError(no_room(self._disk, path, "files of a start", error)) from error
-            raise StartError(self._said(error)) from error
+            raise StartError(self._error_text(error)) from error
 
-    def _said(self, error: Exception) -> str:
+    def _error_text(self, error: Exception) -> str:
         if not isinstance(error, OSError) or error.filename is None:
             return reason(error)
         if isinstance(error, (FileExistsError, NotADirectoryError)):

@@ -126,8 +126,8 @@ def run_tour(client: clients.Client, namesrv: str, broker: str) -> Tour:
     for line in done.stdout.decode(errors="replace").splitlines():
         tour.hear(line)
     if done.returncode != 0 and not tour.complaints():
-        said = errors.read_text(errors="replace")[-1500:]
-        raise DemoFailed(f"the {client.name} client ended with {done.returncode}: {said}")
+        output = errors.read_text(errors="replace")[-1500:]
+        raise DemoFailed(f"the {client.name} client ended with {done.returncode}: {output}")
     return tour
 
 

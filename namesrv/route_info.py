@@ -261,9 +261,9 @@ class RouteInfoManager:
         rows = self._row_count
         if tells_topics:
             known = {} if broker is None else broker.topics
-            fresh, told = check_topics(config, topics, known), len(topics.topic_config_table)
+            fresh, count = check_topics(config, topics, known), len(topics.topic_config_table)
             # If a broker has accumulated more topics than allowed, those that it no longer sends are removed.
-            rows += fresh if len(known) + fresh <= config.register_topics_max else told - len(known)
+            rows += fresh if len(known) + fresh <= config.register_topics_max else count - len(known)
         check_room(
             config,
             len(self._live) + (identity.address not in self._live),
@@ -468,8 +468,8 @@ class RouteInfoManager:
                 self._row_count += 1
                 all_queues.setdefault(topic, {})[name] = row
         if len(broker.topics) > self._config.register_topics_max:
-            told = {config.topic_name for config in table.values()}
-            for topic in [topic for topic in broker.topics if topic not in told]:
+            registered = {config.topic_name for config in table.values()}
+            for topic in [topic for topic in broker.topics if topic not in registered]:
                 self._drop_queues(topic, broker.name)
 
     def _drop_name(self, broker: _Broker) -> None:

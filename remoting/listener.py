@@ -170,8 +170,8 @@ class Listener:
         self._silent_timer = None
         now_s = self._timers.clock.monotonic()
         for silent in [silent for silent, due_s in self._silent.items() if due_s <= now_s]:
-            told = f"dropping {peer_of(silent)}: it sent nothing for {self._silent_s:g} s (slowConnectionSeconds)"
-            self._admission.silent.refused(None, told)
+            text = f"dropping {peer_of(silent)}: it sent nothing for {self._silent_s:g} s (slowConnectionSeconds)"
+            self._admission.silent.refused(None, text)
             self._drop(silent)
         if self._silent:
             self._silent_timer = self._timers.after(next(iter(self._silent.values())) - now_s, self._drop_silent)

@@ -81,7 +81,7 @@ class TlsConfig:
             known = {key: value for key, value in properties.items() if key in items_of(TlsConfig) and key not in own}
             update([self], known, set(known))
         except (OSError, ValueError) as error:
-            text = "; ".join(error.problems) if isinstance(error, ConfigError) else _said(error)
+            text = "; ".join(error.problems) if isinstance(error, ConfigError) else _error_text(error)
             raise StartError(f"tls.config.file={self.config_file}: {text}") from error
 
 
@@ -229,10 +229,10 @@ def _load_certificate(
         context.load_cert_chain(cert_path, key_path, password or "")  # None would prompt at the terminal
     except (OSError, ValueError) as error:
         key = f"tls.{side}.keyPath={key_path}" if key_path else f"tls.{side}.keyPath is not set"
-        raise StartError(f"tls.{side}.certPath={cert_path}, {key}: {_said(error)}") from error
+        raise StartError(f"tls.{side}.certPath={cert_path}, {key}: {_error_text(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     # OpenSSL's errors are OSErrors too, with a text of their own.
     return system_reason(error) if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else str(error)
 
@@ -244,7 +244,7 @@ def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose:
     try:
         context.load_verify_locations(path)
     except OSError as error:
-        raise StartError(f"tls.{side}.trustCertPath={path}: {_said(error)}") from error
+        raise StartError(f"tls.{side}.trustCertPath={path}: {_error_text(error)}") from error
 
 
 def _load_test_certificate(context: ssl.SSLContext) -> None:

@@ -113,9 +113,9 @@ def _run(options: SimpleNamespace, files: list[LogFile], complaints: Console) ->
     except PySparkException as error:
         # The last line of the Python stack wrapped by Spark is the data source's error message.
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
-        said = [line.split("Error: ", 1)[1] for line in lines if "Error: " in line]
+        errors = [line.split("Error: ", 1)[1] for line in lines if "Error: " in line]
         spark.stop()
-        raise CommandError((said or lines)[-1]) from error
+        raise CommandError((errors or lines)[-1]) from error
     except (OSError, ValueError):
         spark.stop()
         raise

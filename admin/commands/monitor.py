@@ -107,6 +107,6 @@ async def _differ(run: Run, address: str, group: str, clients: list[str]) -> boo
         except (RemotingError, AdminError):
             continue
         subscriptions = fastjson.loads(bytes(answer.body)).get("subscriptionSet") or []
-        told = sorted([one.get("topic"), one.get("expressionType"), one.get("subString")] for one in subscriptions)
-        found.add(msgspec.json.encode(told))
+        rows = sorted([one.get("topic"), one.get("expressionType"), one.get("subString")] for one in subscriptions)
+        found.add(msgspec.json.encode(rows))
     return len(found) > 1

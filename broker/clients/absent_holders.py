@@ -55,7 +55,7 @@ class AbsentHolders:
             channel.attachments["lock holder"] = True
             channel.on_close(self.channel_closed)
 
-    def sign_of_life(self, group: str, topic: str, queue_id: int) -> None:
+    def note_activity(self, group: str, topic: str, queue_id: int) -> None:
         """Forget that the holder of a queue's lock is absent: only it pulls from the queue or commits its offset."""
         if not self._absent:
             return

@@ -34,7 +34,7 @@ _FALL_STEP_MS: Final = 20
 _FALL_STEPS: Final = 4096
 _FOREVER_MS: Final = 1 << 62
 _CALENDARS_MAX: Final = 64
-_RECKONED_MAX: Final = 1 << 16
+_NOTED_MAX: Final = 1 << 16
 # Pops may be handed out between a change and its detection.
 _NOTICED_LATE_MS: Final = 1000
 
@@ -52,9 +52,9 @@ class ClockSteps:
         self._after_ms = [0]
         self._noted_end = self._noted_store_ms = 0
         # Rows (steady time, difference from then on, last calendar time shown before). Calendar times up to the third number
-        # occurred more than once; for those passed to `reckon_from` the difference at its last call is kept.
+        # occurred more than once; for those passed to `note_calendar` the difference at its last call is kept.
         self._calendars: list[tuple[int, int, int]] = [(-_FOREVER_MS, self.difference, -_FOREVER_MS)]
-        self._reckoned_again: dict[int, int] = {}
+        self._differences_by_calendar: dict[int, int] = {}
         # (time, difference): records with later store times are of an earlier process, whose difference was at least this.
         self._earlier = _FOREVER_MS, 0
         self._has_begun = False
@@ -123,16 +123,16 @@ class ClockSteps:
         """Return the correction of the nominal due time of a record's delay."""
         return self.difference - self.difference_at(physical_offset, store_timestamp_ms)
 
-    def reckon_from(self, calendar_ms: int) -> None:
+    def note_calendar(self, calendar_ms: int) -> None:
         """Announce that `shift_since_ms` will be called with this time, which the calendar shows now."""
         if calendar_ms <= self._calendars[-1][2]:
-            self._reckoned_again[calendar_ms] = self.difference
-            if len(self._reckoned_again) > _RECKONED_MAX:
-                del self._reckoned_again[next(iter(self._reckoned_again))]
+            self._differences_by_calendar[calendar_ms] = self.difference
+            if len(self._differences_by_calendar) > _NOTED_MAX:
+                del self._differences_by_calendar[next(iter(self._differences_by_calendar))]
 
     def shift_since_ms(self, calendar_ms: int) -> int:
         """Return the correction of a time that was computed when the calendar showed `calendar_ms`."""
-        if (found := self._reckoned_again.get(calendar_ms)) is not None:
+        if (found := self._differences_by_calendar.get(calendar_ms)) is not None:
             return self.difference - found
         end_steady_ms = self._clock.steady_ms() + _NOTICED_LATE_MS
         for begin_steady_ms, difference, shown_to_ms in reversed(self._calendars):

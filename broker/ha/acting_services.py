@@ -63,14 +63,14 @@ class RevivingSink:
         if message.topic != self._topic:
             return self._bridge.put(message, source)
         try:
-            said = read_revive_record(message.properties.get(TAGS), bytes(message.body))
+            entry = read_revive_record(message.properties.get(TAGS), bytes(message.body))
         except ValueError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
-        if isinstance(said, CheckPoint):
-            return self._revive(said)
+        if isinstance(entry, CheckPoint):
+            return self._revive(entry)
         if len(self._acknowledged) >= ACKS_MAX:
             self._acknowledged.clear()
-        self._acknowledged.setdefault(said.key, set()).update(said.queue_offsets())
+        self._acknowledged.setdefault(entry.key, set()).update(entry.queue_offsets())
         return _DONE
 
     def _revive(self, check_point: CheckPoint) -> PutResult:

@@ -2,7 +2,7 @@
 
 The slave copies the log of the master that the name servers name, or of `haMasterAddress`. If the connection ends it
 connects again, once a second. Before a log that is not empty is continued, its last record is compared with the master's: a
-slave whose log has diverged from the master's (LogParted) copies nothing, and logs where the two diverge.
+slave whose log has diverged from the master's (LogDivergedError) copies nothing, and logs where the two diverge.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
-from pocketmq.store.ha.log_comparison import LogParted, is_same, offsets_in_file, parted_at, tail_differs_at
+from pocketmq.store.ha.log_comparison import LogDivergedError, diverged_at, is_same, offsets_in_file, tail_differs_at
 from pocketmq.store.ha.log_follower import FollowError, LogFollower
 
 log = logging.getLogger("broker")
@@ -130,8 +130,8 @@ class HAClient:
             if self._ha_address is not None:
                 try:
                     await self._follow(self._ha_address)
-                except LogParted as error:
-                    self._failures.refused("parted", str(error))
+                except LogDivergedError as error:
+                    self._failures.refused("diverged", str(error))
                     pause_s = PARTED_RETRY_S
                 except (OSError, TimeoutError, RemotingError, ValueError, FollowError) as error:
                     why = f"master {self._ha_address}: the log cannot be copied ({reason(error)}); trying again"
@@ -144,7 +144,7 @@ class HAClient:
                 continue
 
     async def _follow(self, ha_address: str) -> None:
-        """Copy the log until the connection ends. Raises OSError, TimeoutError, RemotingError, LogParted or FollowError."""
+        """Copy the log until it ends. Raises OSError, TimeoutError, RemotingError, LogDivergedError, FollowError."""
         await self._prepare()
         await self._until_synced()
         host, _, port = ha_address.rpartition(":")
@@ -154,7 +154,7 @@ class HAClient:
         _, connection = await asyncio.wait_for(connecting, CONNECT_TIMEOUT_S)
         self._connection = connection
         log.info("copying the log of master %s from %d on", ha_address, self.follower.max_offset)
-        for cause in ("connect", "parted"):
+        for cause in ("connect", "diverged"):
             self._failures.over(cause)
         try:
             error = await connection.ended
@@ -173,13 +173,13 @@ class HAClient:
         files, last = store.commit_log.mapped_files, store.last_record_offset
         if files.files and last >= 0:
             if not await is_same(files, last, self._record_of_master):
-                offset = await parted_at(
+                offset = await diverged_at(
                     files, lambda start: asyncio.to_thread(offsets_in_file, files, start), self._record_of_master
                 )
-                raise LogParted(offset, store.max_physical_offset)
+                raise LogDivergedError(offset, store.max_physical_offset)
             tail = await tail_differs_at(files, last, self._record_of_master, self._end_of_master)
             if tail is not None:
-                raise LogParted(tail, store.max_physical_offset)
+                raise LogDivergedError(tail, store.max_physical_offset)
         elif not files.files and self._config.ha_fetch_whole_log:
             await self._begin_whole(self._master_address)
 

@@ -64,7 +64,7 @@ def update_consumer_offset(services: Services, request: Request[UpdateConsumerOf
         remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queue_nums} queues"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-    services.absent_holders.sign_of_life(header.consumer_group, topic, queue_id)
+    services.absent_holders.note_activity(header.consumer_group, topic, queue_id)
     return Response()
 
 

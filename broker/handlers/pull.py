@@ -48,7 +48,7 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
         return _hand_over(services, request.header)
     header = request.header
     matches = _admit(services, request)
-    services.absent_holders.sign_of_life(header.consumer_group, header.topic, header.queue_id)
+    services.absent_holders.note_activity(header.consumer_group, header.topic, header.queue_id)
     response = _read(services, header, matches)
     sys_flag = header.sys_flag
     if sys_flag & COMMIT_OFFSET_FLAG and services.is_master:

@@ -229,7 +229,7 @@ class PopMessageService:
         self._counter += 1
         revive_queue = ORDER_REVIVE_QUEUE if header.order else self._counter % self._config.revive_queue_num
         popped = Popped(header, self._clock.message_time_ms(), revive_queue)
-        self._steps.reckon_from(popped.pop_time_ms)
+        self._steps.note_calendar(popped.pop_time_ms)
         key = header.topic, header.consumer_group
         # One counter per group: with a common one, groups popping alternately could always get the same queue, or no
         # retries.
@@ -346,11 +346,13 @@ class PopMessageService:
         """Whether a delay may be used: not while store times stand still after the calendar was set back."""
         return self._store.commit_log.last_store_timestamp_ms <= now_ms
 
-    def _note(self, said: CheckPoint, revive_queue: int) -> None:
+    def _note(self, check_point: CheckPoint, revive_queue: int) -> None:
         self._topics.create_on_send_back(self._revive.topic, self._config.revive_queue_num)
-        now_ms, due_ms = self._clock.message_time_ms(), said.revive_ms + self._steps.shift_since_ms(said.pt)
+        now_ms, due_ms = self._clock.message_time_ms(), check_point.revive_ms + self._steps.shift_since_ms(check_point.pt)
         is_delay = self._is_delay(now_ms)
-        self._putter.put(said.message(self._revive.topic, revive_queue, due_ms, self._store_host, now_ms, is_delay=is_delay))
+        self._putter.put(
+            check_point.message(self._revive.topic, revive_queue, due_ms, self._store_host, now_ms, is_delay=is_delay)
+        )
 
     def is_ours(self, handle: Handle) -> bool:
         """Whether the revive queue of a handle exists: an ack must not create one."""
@@ -408,7 +410,7 @@ class PopMessageService:
         is_set_back = handle.pop_time_ms - now_ms > _CHANGES_MAX
         pop_time_ms = now_ms if is_set_back else max(now_ms, handle.pop_time_ms + 1)
         invisible_time_ms -= pop_time_ms - now_ms
-        self._steps.reckon_from(pop_time_ms)
+        self._steps.note_calendar(pop_time_ms)
         check_point = CheckPoint(
             queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0]
         )

@@ -242,16 +242,16 @@ class PopReviveService:
                 if view is None:
                     raise ValueError("the record does not exist")
                 record = decode_record(view)
-                said = read_revive_record(decode_properties(record.properties).get(TAGS), record.body)
+                entry = read_revive_record(decode_properties(record.properties).get(TAGS), record.body)
             except ValueError as error:
                 log.error("record %d of %s/%d is lost: %s", queue_offset, self.topic, queue.queue_id, error)
                 continue
-            if isinstance(said, CheckPoint):
-                self._open(queue, queue_offset, said)
-            elif (opened := queue.by_key.get(said.key)) is not None:
+            if isinstance(entry, CheckPoint):
+                self._open(queue, queue_offset, entry)
+            elif (opened := queue.by_key.get(entry.key)) is not None:
                 check_point = queue.open[opened]
                 offsets = check_point.queue_offsets()
-                for acknowledged in said.queue_offsets():
+                for acknowledged in entry.queue_offsets():
                     if acknowledged in offsets:
                         check_point.bm |= 1 << offsets.index(acknowledged)
                 if all(check_point.bm >> index & 1 for index in range(len(offsets))):

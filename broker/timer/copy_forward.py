@@ -53,7 +53,7 @@ class CopyForward:
         self._is_copying = False
         # Before this offset, the log's end at the start, a message may have several records: an earlier process may have
         # copied it and not deleted the file. `_copied` has the first offsets of those messages that were copied since.
-        self._strange_to = context.store.max_physical_offset
+        self._end_at_start = context.store.max_physical_offset
         self._copied: set[int] = set()
 
     def may_remove(self, end_offset: int) -> bool:
@@ -93,7 +93,7 @@ class CopyForward:
             self._timers.after(0, self._copy_some)
         elif self._is_copying:
             self._is_copying, self.carried_to = False, self._target
-            if self.carried_to >= self._strange_to:
+            if self.carried_to >= self._end_at_start:
                 self._copied.clear()
 
     def _copy(self, physical_offset: int) -> bool:
@@ -105,7 +105,7 @@ class CopyForward:
             if timer.out_ms < self._loader.loaded_to_ms:
                 return True  # its slot has been loaded in the meantime
             first = physical_offset if timer.copy_of is None else timer.copy_of
-            if physical_offset < self._strange_to and first in self._copied:
+            if physical_offset < self._end_at_start and first in self._copied:
                 return True
             shift_ms = self._steps.shift_ms(physical_offset, timer.store_timestamp_ms) if timer.is_relative else 0
             message = carried_copy(decode_record(view), timer.due_ms + shift_ms)
@@ -117,7 +117,7 @@ class CopyForward:
         if result.status is PutStatus.PUT_OK:
             self.refusal = None
             self._copies_end = result.end_offset
-            if physical_offset < self._strange_to:
+            if physical_offset < self._end_at_start:
                 self._copied.add(first)
             return True
         reason = result.reason or result.status.name

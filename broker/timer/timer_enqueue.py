@@ -145,7 +145,7 @@ class TimerEnqueue:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
                 self._enter_few(queue_offset, units)
             elif (rows := self._read(queue_offset, units)) is not None:
-                self._hang(rows, rows.columns.found, np.full(len(rows.sizes), self._clock.message_time_ms()))
+                self._append_units(rows, rows.columns.found, np.full(len(rows.sizes), self._clock.message_time_ms()))
         except OSError as error:
             if self.refusal is None:
                 log.error("timers cannot be entered: %s; trying again", error)
@@ -203,7 +203,7 @@ class TimerEnqueue:
                 pending |= columns.cancels()
                 now_ms = self._clock.message_time_ms()
                 bases = self._timer_store.roll_base(columns.stores_ms, now_ms)
-                self._hang(rows, columns.found & pending & (places > recovered.entered_to), bases)
+                self._append_units(rows, columns.found & pending & (places > recovered.entered_to), bases)
             self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
             self._timer_store.mark(0, self.queue_offset)
             self._store.open_files.release_memory(self._store.commit_log.mapped_files.files, resident_max)
@@ -226,7 +226,7 @@ class TimerEnqueue:
             return None
         return _Rows(queue_offset + np.flatnonzero(whole), offsets, sizes, self._reader.read_many(offsets, sizes))
 
-    def _hang(self, rows: _Rows, wanted: Mask, write_times_ms: Numbers) -> None:
+    def _append_units(self, rows: _Rows, wanted: Mask, write_times_ms: Numbers) -> None:
         """Append units of the wanted rows to their slots; rows whose slot is loaded are added to the due queue too.
 
         Raises OSError if there is no space; nothing is entered then.
@@ -245,7 +245,7 @@ class TimerEnqueue:
         self._loader.take_rows(columns, numbers[near], rows.physical_offsets[numbers[near]], times[near])
 
     def _enter_few(self, queue_offset: int, units: memoryview) -> None:
-        """Enter as `_hang` does, one by one; the queue offset moves past each entered unit."""
+        """Enter as `_append_units` does, one by one; the queue offset moves past each entered unit."""
         timer_store, loader, now_ms = self._timer_store, self._loader, self._clock.message_time_ms()
         for physical_offset, size, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
             if code != HOLE_TAGS_CODE and (record := self._reader.read(physical_offset)) is not None:

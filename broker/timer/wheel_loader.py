@@ -205,11 +205,11 @@ class WheelLoader:
             for column in (columns.topic_hashes, columns.outs_ms, columns.dues_ms, columns.is_relative, columns.stores_ms)
         )
         places = zip(rows.tolist(), physical_offsets.tolist(), slots_ms.tolist(), strict=True)
-        for (row, physical_offset, slot_ms), *said in zip(places, hashes, outs, dues, relative, stores, strict=True):
+        for (row, physical_offset, slot_ms), *values in zip(places, hashes, outs, dues, relative, stores, strict=True):
             if row in records:
                 self.take(records[row], physical_offset, slot_ms)
             else:
-                self._take_plain(physical_offset, slot_ms, *said)
+                self._take_plain(physical_offset, slot_ms, *values)
 
     def _take_plain(
         self,

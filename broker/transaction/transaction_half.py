@@ -32,9 +32,9 @@ CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID: Final = "__transactionId__"
 _PRODUCER_GROUP: Final = "PGROUP"
 _STORED_MS: Final = "PMQ_STORED_MS"
-_SAID_OF_COPIES: Final = (CHECK_TIMES, FIRST_OFFSET, _STORED_MS)
-_SAID_BY_BROKERS: Final = (*_SAID_OF_COPIES, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER)
-_NOT_PLAIN: Final = frozenset((*_SAID_BY_BROKERS, *STALE_IN_COPIES))
+_COPY_PROPERTIES: Final = (CHECK_TIMES, FIRST_OFFSET, _STORED_MS)
+_BROKER_PROPERTIES: Final = (*_COPY_PROPERTIES, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER)
+_NOT_PLAIN: Final = frozenset((*_BROKER_PROPERTIES, *STALE_IN_COPIES))
 _QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 18
 
@@ -49,7 +49,7 @@ def as_half(message: Message, text: str, stored_properties: StoredProperties) ->
     is_plain = OWN_PROPERTY not in text and _NOT_PLAIN.isdisjoint(properties)
     unique_key = properties.get(UNIQ_KEY)
     if not is_plain:
-        for name in _SAID_BY_BROKERS:
+        for name in _BROKER_PROPERTIES:
             if name != TRANSACTION_ID or unique_key is not None:
                 properties.pop(name, None)
         text = encode_properties(properties)
@@ -205,7 +205,7 @@ class HalfMessage:
 
     def escaped(self) -> Message:
         """Return the message as its producer sent it, with type "prepared", to be sent to another broker."""
-        properties = {name: value for name, value in self._shown().items() if name not in _SAID_BY_BROKERS}
+        properties = {name: value for name, value in self._shown().items() if name not in _BROKER_PROPERTIES}
         properties[TRAN_MSG] = "true"
         message = self._copy_to(self.real_topic, self.real_queue_id, self.store_host, properties)
         message.sys_flag = message.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_PREPARED_TYPE

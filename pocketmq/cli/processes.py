@@ -124,9 +124,9 @@ def _start(name: str, folder: Path, *arguments: str, prefix: Sequence[str] = ())
         )
     path = Path(out.name)
     while time.monotonic() - began < READY_SECONDS_MAX:
-        said = path.read_text(errors="replace")
-        if ready := _READY.search(said):
-            metrics = _METRICS.search(said)
+        output = path.read_text(errors="replace")
+        if ready := _READY.search(output):
+            metrics = _METRICS.search(output)
             return Server(name, ready[1], process, path, time.monotonic() - began, metrics and metrics[1])
         if process.poll() is not None:
             break

@@ -17,7 +17,7 @@ from pocketmq.client.access import PLAIN
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.command_line.commands import CommandError
 from pocketmq.runtime.error_text import reason
-from pocketmq.store.ha.log_comparison import is_same, offsets_in_file, parted_at, tail_differs_at
+from pocketmq.store.ha.log_comparison import diverged_at, is_same, offsets_in_file, tail_differs_at
 from pocketmq.store.log import quarantine
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store_tools.check.repair import EXIT_REFUSED, agreed
@@ -34,7 +34,7 @@ def rejoin(options: SimpleNamespace, console: Console) -> int:
     try:
         end = store.max_physical_offset
         try:
-            offset = asyncio.run(_parted_at(store, options.master))
+            offset = asyncio.run(_diverged_at(store, options.master))
         except (OSError, TimeoutError) as error:
             raise CommandError(f"master {options.master} does not answer: {reason(error)}", _UNREACHABLE) from error
     finally:
@@ -54,7 +54,7 @@ def rejoin(options: SimpleNamespace, console: Console) -> int:
     return 0
 
 
-async def _parted_at(store: MessageStore, master: str) -> int | None:
+async def _diverged_at(store: MessageStore, master: str) -> int | None:
     """Return the first physical offset at which the master's log differs; None if it does not."""
     client, files = PLAIN.client(), store.commit_log.mapped_files
     try:
@@ -64,7 +64,7 @@ async def _parted_at(store: MessageStore, master: str) -> int | None:
         if await is_same(files, store.last_record_offset, record_at):
             end_of_master = partial(master_log_offset, client, master, "commitLogMaxOffset")
             return await tail_differs_at(files, store.last_record_offset, record_at, end_of_master)
-        return await parted_at(files, lambda start: asyncio.to_thread(offsets_in_file, files, start), record_at)
+        return await diverged_at(files, lambda start: asyncio.to_thread(offsets_in_file, files, start), record_at)
     finally:
         await client.close()
 

@@ -70,20 +70,20 @@ def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, 
     except (ValueError, StartError) as wrong:
         raise click.UsageError(str(wrong)) from wrong
     except (OSError, TimeoutError, RemotingError) as failure:
-        raise CommandError(f"{_said(failure, options)}{_hint(failure, options)}") from failure
+        raise CommandError(f"{_error_text(failure, options)}{_hint(failure, options)}") from failure
 
 
-def _said(failure: Exception, options: SimpleNamespace) -> str:
+def _error_text(failure: Exception, options: SimpleNamespace) -> str:
     from pocketmq.remoting.codes import ResponseCode
     from pocketmq.remoting.dispatch import RemotingError
 
     if not isinstance(failure, RemotingError):
         return reason(failure)
-    said = str(failure).strip()
+    text = str(failure).strip()
     # Only name servers serve these codes, and the commands begin with them.
-    if failure.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and any(code in said for code in _NAMESRV_CODES):
-        return f"{options.namesrv} is not a name server, perhaps a broker: give a name server's address with -n ({said})"
-    return said or f"the server refuses with code {failure.code} and gives no reason"
+    if failure.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and any(code in text for code in _NAMESRV_CODES):
+        return f"{options.namesrv} is not a name server, perhaps a broker: give a name server's address with -n ({text})"
+    return text or f"the server refuses with code {failure.code} and gives no reason"
 
 
 def _access(options: SimpleNamespace) -> "Access":

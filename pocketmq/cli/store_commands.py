@@ -151,11 +151,11 @@ def repair(**values: Any) -> int:
 
 @click.command(
     cls=Command,
-    help="Cut the log of a stopped broker back to where it has parted from the log of its new master, so that the broker "
-    "can be started as a slave. The bytes that are cut off are saved in ROOT/quarantine. Records of the master are read "
-    "through its port for clients.",
+    help="Cut the log of a stopped broker back to the point at which it has diverged from the log of its new master, so "
+    "that the broker can be started as a slave. The bytes that are cut off are saved in ROOT/quarantine. Records of the "
+    "master are read through its port for clients.",
     examples="pocketmq store rejoin ~/store --master 10.0.0.2:10911",
-    notes="Exit codes: 0 the log is cut, or had not parted; 3 the store or the master cannot be read; 4 nothing was done.",
+    notes="Exit codes: 0 the log is cut, or had not diverged; 3 the store or the master cannot be read; 4 nothing was done.",
 )
 @_root
 @_commitlog

@@ -186,8 +186,8 @@ class Producer:
                 answer = await self.instance.invoke(queue.broker_name, code, header, body, timeout_s)
                 if answer.code in STORED:
                     return await self._result(answer, msg_id, queue)
-                told = answer.remark or f"broker {queue.broker_name!r} refused the message with {answer.code}"
-                raise RemotingError(answer.code, told)
+                remark = answer.remark or f"broker {queue.broker_name!r} refused the message with {answer.code}"
+                raise RemotingError(answer.code, remark)
             except (OSError, TimeoutError, RemotingError) as failure:
                 final = isinstance(failure, RemotingError) and failure.code not in WORTH_ANOTHER_BROKER
                 if final or tries_left == 0:
@@ -219,8 +219,8 @@ class Producer:
             await self.instance.routes.refresh(topic)
             queues = await self.instance.routes.publish_queues(topic)
         if not queues:
-            told = f"topic {topic!r} has no writable queue at a broker with a master"
-            raise RemotingError(ResponseCode.NO_PERMISSION, told)
+            remark = f"topic {topic!r} has no writable queue at a broker with a master"
+            raise RemotingError(ResponseCode.NO_PERMISSION, remark)
         if select is not None:
             chosen = select(queues)
             if not isinstance(chosen, MessageQueue):

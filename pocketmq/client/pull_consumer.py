@@ -129,15 +129,15 @@ class PullConsumer:
             self._suggested_ids.pop(queue, None)
             refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with {answer.code}"
             raise RemotingError(answer.code, refusal)
-        told = answer.header(PullMessageResponseHeader)
-        self._suggest(queue, str(told.suggest_which_broker_id))
+        response = answer.header(PullMessageResponseHeader)
+        self._suggest(queue, str(response.suggest_which_broker_id))
         found = answer.code == ResponseCode.SUCCESS
-        is_refused = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and told.next_begin_offset == queue_offset
+        is_refused = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and response.next_begin_offset == queue_offset
         return PullResult(
             decode_messages(answer.body, queue.broker_name) if found else [],
-            told.next_begin_offset,
-            told.min_offset,
-            told.max_offset,
+            response.next_begin_offset,
+            response.min_offset,
+            response.max_offset,
             answer.code == ResponseCode.PULL_OFFSET_MOVED,
             broker.is_slave and is_refused,
         )

@@ -61,16 +61,16 @@ def print_audit(audit: Audit, console: Console) -> None:
 def _last_line(audit: Audit) -> str:
     known = [row for row in audit.queues if row["topic"] is not None]
     seen = f"{sum(row['records'] for row in known):,} records in {len(known):,} queues"
-    told = ", ".join(f"{number} {severity}s" for severity, number in consistency.counted(audit.findings).items())
-    return f"{'valid' if audit.is_valid else 'NOT VALID'}: {seen}" + (f"; {told}" if told else "")
+    counts = ", ".join(f"{number} {severity}s" for severity, number in consistency.counted(audit.findings).items())
+    return f"{'valid' if audit.is_valid else 'NOT VALID'}: {seen}" + (f"; {counts}" if counts else "")
 
 
 def audit_json(audit: Audit) -> str:
     """Return the result as JSON: `valid`, `records`, `queues`, `findings`."""
-    told = {
+    document = {
         "valid": audit.is_valid,
         "records": sum(row["records"] for row in audit.queues),
         "queues": sum(row["topic"] is not None for row in audit.queues),
         "findings": audit.findings,
     }
-    return json.dumps(told, indent=2)
+    return json.dumps(document, indent=2)

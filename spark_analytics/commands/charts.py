@@ -192,8 +192,8 @@ def _time_axis(axes: Any) -> None:
     axes.set_xlabel("UTC")
 
 
-def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, told: str) -> str:
-    """Draw a column for each bucket, in the given order; `told` is the label of the bucket axis."""
+def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, axis_label: str) -> str:
+    """Draw a column for each bucket, in the given order; `axis_label` is the label of the bucket axis."""
     with _axes(name, 2.3) as (axes, made):
         axes.bar(range(len(counts)), [count for _, count in counts], width=0.92, color=series(0))
         step = max(1, -(-len(counts) // 12))
@@ -202,5 +202,5 @@ def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, told: s
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_formatter(FuncFormatter(amount))
         axes.set_ylabel(unit)
-        axes.set_xlabel(told)
+        axes.set_xlabel(axis_label)
     return made[0]

@@ -47,7 +47,7 @@ class Chosen:
     period: tuple[tuple[str, str], ...] = ()
     is_hourly: bool = False
 
-    def told(self) -> dict[str, Any]:
+    def as_document(self) -> dict[str, Any]:
         own = {"format": self.format, "topics": list(self.topics), "bodyAs": self.body_as}
         return own | {"period": dict(self.period), "hourly": self.is_hourly}
 
@@ -112,8 +112,8 @@ class _State:
     def check(self, chosen: Chosen) -> None:
         """Raise ExportError if the folder has an export with other parameters."""
         # Exports of earlier versions lack the parameters that were added later.
-        before = _LATER | self.last.get("of", chosen.told())
-        for name, value in chosen.told().items():
+        before = _LATER | self.last.get("of", chosen.as_document())
+        for name, value in chosen.as_document().items():
             if before[name] != value:
                 raise ExportError(
                     f"{self.folder} has an export with {name} {before[name]}, not {value}: export that to another folder"
@@ -130,7 +130,7 @@ class _State:
     def commit(self, chosen: Chosen, store: str, next_offset: int, records: int, files: list[str]) -> None:
         """Commit the staged files by a rename, then move them to their places."""
         stores = self.last.get("stores", {}) | {store: next_offset}
-        self.last = {"of": chosen.told(), "stores": stores, "records": records, "files": files}
+        self.last = {"of": chosen.as_document(), "stores": stores, "records": records, "files": files}
         self.number += 1
         path = self.folder / STATE / f"{self.number:08}.json"
         draft = path.with_suffix(".draft")
@@ -205,5 +205,5 @@ def _write(records: Any, staging: Path, chosen: Chosen, number: int) -> tuple[in
             path.rename(path.with_name(f"{number:08}-{path.name}"))
         elif path.is_file():
             path.unlink()
-    told = seen.get
-    return told["last"] or 0, told["records"]
+    get = seen.get
+    return get["last"] or 0, get["records"]

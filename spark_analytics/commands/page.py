@@ -133,12 +133,12 @@ def _of_kinds(tables: Tables, name: str, label: Callable[[Any], str], kind: Call
 
 def _hours(name: str, rows: Sequence[dict[str, Any]], unit: str) -> str:
     """Draw messages per hour, or per day for long periods, by the topics with the most messages."""
-    width, told = timedelta(hours=1), "an hour"
+    width, period = timedelta(hours=1), "an hour"
     rows = [row | {"time": row["hour"]} for row in rows]
     if max(row["time"] for row in rows) - min(row["time"] for row in rows) > HOURS_SHOWN_MAX * width:
-        width, told = timedelta(days=1), "a day"
+        width, period = timedelta(days=1), "a day"
         rows = [row | {"time": row["time"].replace(hour=0)} for row in rows]
-    return _in_time(name, rows, "messages", f"{unit} {told}", width)
+    return _in_time(name, rows, "messages", f"{unit} {period}", width)
 
 
 def _in_time(name: str, rows: Sequence[dict[str, Any]], value: str, unit: str, width: timedelta) -> str:
@@ -155,7 +155,7 @@ def _in_time(name: str, rows: Sequence[dict[str, Any]], value: str, unit: str, w
     return charts.columns_in_time(name, times, stretches, unit, width)
 
 
-def _histogram(tables: Tables, name: str, steps: int, text: Callable[[float], str], told: str) -> str:
+def _histogram(tables: Tables, name: str, steps: int, text: Callable[[float], str], axis_label: str) -> str:
     """Draw a histogram by octaves, from buckets that are parts of an octave; the two special buckets come first."""
     octaves: Counter[int] = Counter()
     special: Counter[int] = Counter()
@@ -168,7 +168,7 @@ def _histogram(tables: Tables, name: str, steps: int, text: Callable[[float], st
     counts = [(shown, special[b]) for b, shown in ((NEGATIVE_BUCKET, "< 0"), (ZERO_BUCKET, "0")) if special[b]]
     if octaves:
         counts += [(text(math.pow(2, own)), octaves[own]) for own in range(min(octaves), max(octaves) + 1)]
-    return charts.histogram(name, counts, "messages", told)
+    return charts.histogram(name, counts, "messages", axis_label)
 
 
 def _draw_volume(tables: Tables) -> Iterable[str]:
@@ -196,7 +196,7 @@ def _draw_lateness(tables: Tables) -> Iterable[str]:
 def _draw_late_series(tables: Tables, target_ms: float | None) -> Iterable[str]:
     rows = tables["late_series"].to_pylist()
     if rows:
-        values = [(told, [row[name] for row in rows]) for told, name in (("p50", "late_p50_ms"), ("p99", "late_p99_ms"))]
+        values = [(label, [row[name] for row in rows]) for label, name in (("p50", "late_p50_ms"), ("p99", "late_p99_ms"))]
         yield charts.lines("late_series", [row["time"] for row in rows], values, "ms late", target_ms)
 
 

@@ -138,16 +138,16 @@ def print_report(report: Report, console: Console) -> None:
 
 def remarks(report: Report) -> list[str]:
     """Return a line for each notable finding."""
-    told = summary(report, "")
+    totals = summary(report, "")
     lines = []
-    if told.get("consumer_lag"):
+    if totals.get("consumer_lag"):
         worst = report.tables["lag"].slice(0, 1).to_pylist()[0]
-        lines.append(f"consumer lag: {told['consumer_lag']:,} messages not consumed yet or skipped by a filter, "
+        lines.append(f"consumer lag: {totals['consumer_lag']:,} messages not consumed yet or skipped by a filter, "
                      f"{worst['lag']:,} of them in {worst['topic']} for {worst['group']}")  # fmt: skip
-    if told.get("dead_letters"):
-        lines.append(f"dead letters: {told['dead_letters']:,}")
-    if told.get("stored_twice"):
-        lines.append(f"messages stored again under a unique key that is already in their topic: {told['stored_twice']:,}")
+    if totals.get("dead_letters"):
+        lines.append(f"dead letters: {totals['dead_letters']:,}")
+    if totals.get("stored_twice"):
+        lines.append(f"messages stored again under a unique key that is already in their topic: {totals['stored_twice']:,}")
     findings = report.tables["findings"].to_pylist() if "findings" in report.tables else []
     for severity, number in consistency.counted(findings).items():
         first = next(row for row in findings if row["severity"] == severity)
@@ -201,10 +201,10 @@ def write_report(
         pyarrow.csv.write_csv(table, paths[-2])
         pyarrow.parquet.write_table(table, paths[-1])
     named = [stores] if isinstance(stores, str) else list(stores)
-    told = summary(report, ", ".join(named))
+    totals = summary(report, ", ".join(named))
     paths += [folder / "report.json", folder / "report.html"]
-    paths[-2].write_text(json.dumps(told, indent=2) + "\n")
-    shown = page(report.tables, named, _tiles(report, told), made_at or datetime.now(UTC), report.why_not, late_target_ms)
+    paths[-2].write_text(json.dumps(totals, indent=2) + "\n")
+    shown = page(report.tables, named, _tiles(report, totals), made_at or datetime.now(UTC), report.why_not, late_target_ms)
     paths[-1].write_text(shown, encoding="utf-8")
     return paths
 
@@ -214,7 +214,7 @@ def summary(report: Report, store: str) -> dict[str, Any]:
     lateness = report.lateness.to_pylist()
     late_max_ms = [row["late_max_ms"] for row in lateness if row["late_max_ms"] is not None]
     rows = {name: table.to_pylist() for name, table in report.tables.items() if name in _TOLD}
-    told = {
+    totals = {
         "store": store,
         "rows": report.rows,
         "bytes": report.size,
@@ -225,13 +225,13 @@ def summary(report: Report, store: str) -> dict[str, Any]:
         "late_max_ms": max(late_max_ms, default=None),
     }
     if "lag" in rows:
-        told["consumer_lag"] = sum(max(row["lag"], 0) for row in rows["lag"])
-        told["dead_letters"] = sum(row["messages"] for row in rows["dead_causes"])
-        told["stored_twice"] = sum(row["superfluous"] for row in rows["duplicates"] if row["kind"] == "unique key")
+        totals["consumer_lag"] = sum(max(row["lag"], 0) for row in rows["lag"])
+        totals["dead_letters"] = sum(row["messages"] for row in rows["dead_causes"])
+        totals["stored_twice"] = sum(row["superfluous"] for row in rows["duplicates"] if row["kind"] == "unique key")
     if "findings" in rows:
         for severity in ("error", "note"):
-            told[f"{severity}s"] = sum(row["severity"] == severity for row in rows["findings"])
-    return told
+            totals[f"{severity}s"] = sum(row["severity"] == severity for row in rows["findings"])
+    return totals
 
 
 _TOLD: Final = ("lag", "dead_causes", "duplicates", "findings")
@@ -245,7 +245,7 @@ def _peak(volume: Any) -> float:
     return max(rates.values(), default=0)
 
 
-def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
+def _tiles(report: Report, totals: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """Return (label, value, whether it is alarming) for the head of the page."""
     from pocketmq.spark_analytics.commands.charts import amount, byte_size
     from pocketmq.spark_analytics.commands.page import duration
@@ -253,19 +253,19 @@ def _tiles(report: Report, told: dict[str, Any]) -> list[tuple[str, str, bool]]:
     tiles = [
         ("messages", f"{report.rows:,}", False),
         ("in the log", byte_size(report.size), False),
-        ("topics", f"{told['topics']:,}", False),
+        ("topics", f"{totals['topics']:,}", False),
         ("most a second", amount(_peak(report.volume)), False),
     ]
-    if told["late_max_ms"] is not None:
-        tiles.append(("worst lateness", duration(told["late_max_ms"]), False))
-    if told["delayed_early"]:
-        tiles.append(("early", f"{told['delayed_early']:,}", True))
-    if "consumer_lag" in told:
+    if totals["late_max_ms"] is not None:
+        tiles.append(("worst lateness", duration(totals["late_max_ms"]), False))
+    if totals["delayed_early"]:
+        tiles.append(("early", f"{totals['delayed_early']:,}", True))
+    if "consumer_lag" in totals:
         tiles += [
-            ("consumer lag", f"{told['consumer_lag']:,}", False),
-            ("dead letters", f"{told['dead_letters']:,}", bool(told["dead_letters"])),
+            ("consumer lag", f"{totals['consumer_lag']:,}", False),
+            ("dead letters", f"{totals['dead_letters']:,}", bool(totals["dead_letters"])),
         ]
-    if "errors" in told:
+    if "errors" in totals:
         errors = consistency.counted(report.tables["findings"].to_pylist()).get(consistency.ERROR, "0")
-        tiles.append(("consistency errors", errors, bool(told["errors"])))
+        tiles.append(("consistency errors", errors, bool(totals["errors"])))
     return tiles

@@ -184,11 +184,11 @@ def _with_consumers(store: str, event: Event, offsets: list[dict[str, Any]]) -> 
         return event
     place = (store, event.topic, event.queue_id)
     own = [row for row in offsets if (row["store"], row["topic"], row["queueId"]) == place]
-    told = [
+    details = [
         f"{'confirmed by' if row['consumerOffset'] > (event.queue_offset or 0) else 'not confirmed by'} {row['group']}"
         for row in sorted(own, key=lambda row: str(row["group"]))
     ]
-    return replace(event, detail="; ".join([event.detail, *told]))
+    return replace(event, detail="; ".join([event.detail, *details]))
 
 
 def clock(at: datetime) -> str:
@@ -217,9 +217,9 @@ def print_trace(lives: Sequence[Life], console: Console) -> None:
 
 def trace_json(lives: Sequence[Life]) -> str:
     """Return the histories as a JSON list."""
-    told = [
+    document = [
         {"store": life.store, "message": life.message, "keys": life.keys}
         | {"events": [{name: getattr(event, name) for name in Event.__slots__} for event in life.events]}
         for life in lives
     ]
-    return json.dumps(told, indent=2, default=lambda value: value.isoformat())
+    return json.dumps(document, indent=2, default=lambda value: value.isoformat())

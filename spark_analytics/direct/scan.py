@@ -108,10 +108,10 @@ def _table_schema(table: Table, columns: Sequence[str] | None) -> Any:
 def scan_of(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Scan:
     """Return the scan of stores with options given as keyword arguments. Raises ValueError."""
     paths = [stores] if isinstance(stores, str | Path) else list(stores)
-    told = {name.replace("_", "").lower(): _text(value) for name, value in options.items() if value is not None}
+    given = {name.replace("_", "").lower(): _text(value) for name, value in options.items() if value is not None}
     if isinstance(columns, str):
         columns = [name.strip() for name in columns.split(",")]
-    return Scan(told | {"paths": json.dumps([str(path) for path in paths])}, columns)
+    return Scan(given | {"paths": json.dumps([str(path) for path in paths])}, columns)
 
 
 def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:

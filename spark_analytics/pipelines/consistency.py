@@ -172,10 +172,10 @@ def queues(stores: Stores) -> Any:
 def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return severity -> number of findings, errors first. `or more` marks the last if the list of findings was cut."""
     counts = Counter(finding["severity"] for finding in findings)
-    told = {severity: f"{counts[severity]:,}" for severity in (ERROR, NOTE) if counts[severity]}
+    shown = {severity: f"{counts[severity]:,}" for severity in (ERROR, NOTE) if counts[severity]}
     if counts.total() == FINDINGS_MAX:
-        told[list(told)[-1]] += " or more"
-    return told
+        shown[list(shown)[-1]] += " or more"
+    return shown
 
 
 def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
@@ -186,16 +186,16 @@ def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
     rows = queues.to_pylist()
     parts = []
     if rows:
-        told = stores.engine.local(queues)
-        ends = stores.sql(_ENDS, queues=told)
+        queue_rows = stores.engine.local(queues)
+        ends = stores.sql(_ENDS, queues=queue_rows)
         if any(row["wrong_crc"] or row["damaged"] for row in rows):
             parts.append(stores.sql(_DAMAGED, records=_records(stores)))
         if not all(row["agrees"] for row in rows if row["topic"] is not None):
-            wrong = stores.sql(_WRONG, queues=told)
+            wrong = stores.sql(_WRONG, queues=queue_rows)
             compared = stores.sql(_COMPARED, records=_records(stores), units=_units(stores), wrong=wrong, ends=ends)
             parts.append(stores.sql(_DIFFERENCES, compared=compared))
         if any(row["missing_offsets"] for row in rows):
-            parts.append(stores.sql(_GAPS, queues=told))
+            parts.append(stores.sql(_GAPS, queues=queue_rows))
         if with_index:
             parts.append(stores.sql(_INDEX, index=stores.table("index"), records=_records(stores), ends=ends))
     if not parts:

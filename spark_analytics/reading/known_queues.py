@@ -43,8 +43,8 @@ def check_known(options: ReadOptions, files: Iterable[LogFile]) -> None:
 
 
 def _topics(store: StoreFolder) -> set[str]:
-    told = set(store.table("topics.json", "topicConfigTable"))
-    return told | set(store.names("consumequeue")) if told else told
+    listed = set(store.table("topics.json", "topicConfigTable"))
+    return listed | set(store.names("consumequeue")) if listed else listed
 
 
 def _queue_ids(store: StoreFolder, topic: str) -> set[int]:

@@ -56,8 +56,8 @@ def payloads(data: bytes, boot_mark: str) -> tuple[list[bytes], bool]:
     slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
     boot = zlib.crc32(boot_mark.encode())
     counts = [at in _DURABLE or bool(boot and slot.boot == boot) for at, slot in enumerate(slots)]
-    said = [slot.payload for slot, is_counted in zip(slots, counts, strict=True) if is_counted]
-    return [payload for payload in said if payload is not None], len({slot.payload for slot in slots}) == 1
+    counted = [slot.payload for slot, is_counted in zip(slots, counts, strict=True) if is_counted]
+    return [payload for payload in counted if payload is not None], len({slot.payload for slot in slots}) == 1
 
 
 class MarkFile:

@@ -1,6 +1,6 @@
-"""Comparison of a slave's log with its master's: whether they have parted (diverged), and at which record.
+"""Comparison of a slave's log with its master's: whether they have diverged, and at which record.
 
-Records of the other log are requested one by one. Up to the point at which they parted, one log is a copy of the other, so
+Records of the other log are requested one by one. Up to the point at which they diverged, one log is a copy of the other, so
 they are equal before any equal record, and the first record that differs is found by binary search.
 """
 
@@ -17,12 +17,12 @@ RecordAt = Callable[[int], Awaitable[bytes | None]]
 """Returns the other log's record at a physical offset, None if it has none there."""
 
 
-class LogParted(Exception):
+class LogDivergedError(Exception):
     """The logs differ from the record at `physical_offset` on."""
 
     def __init__(self, physical_offset: int, end_offset: int) -> None:
         super().__init__(
-            f"this log has parted from the master's: they differ from {physical_offset} on, and this one ends at "
+            f"this log has diverged from the master's: they differ from {physical_offset} on, and this one ends at "
             f"{end_offset}. Nothing is copied. `pocketmq store rejoin` cuts this log there and saves the rest in quarantine/"
         )
         self.physical_offset = physical_offset
@@ -64,7 +64,7 @@ async def tail_differs_at(
     return None
 
 
-async def parted_at(
+async def diverged_at(
     files: MappedFileQueue, record_offsets: Callable[[int], Awaitable[Sequence[int]]], record_at: RecordAt
 ) -> int:
     """Return the physical offset up to which the logs are equal: the end of the last common record.

@@ -55,7 +55,7 @@ class Replica:
         elif begin <= reported <= end:
             self.next_offset = reported
         elif reported > end:
-            raise ReplicaError(f"its log ends at {reported}, after the master's end at {end}: the logs have parted")
+            raise ReplicaError(f"its log ends at {reported}, after the master's end at {end}: the logs have diverged")
         else:
             raise ReplicaError(f"its log ends at {reported}, before the master's begins at {begin}: it must start empty")
 

@@ -57,9 +57,9 @@ def check_chains(files: StoreFiles, facts: IndexFileFacts) -> IndexFileCheck:
         expected = np.empty(len(entries), np.int32)
         expected[order] = before
         for row in np.sort(wrong).tolist():
-            said = int(entries["previous_entry_number"][row])
+            found = int(entries["previous_entry_number"][row])
             what = (
-                f"entry {first + row} has previous entry {said}, but the previous entry of its slot is {int(expected[row])}"
+                f"entry {first + row} has previous entry {found}, but the previous entry of its slot is {int(expected[row])}"
             )
             _add(check, facts.entry_position(first + row), "index chain", what)
     _check_slots(files, check, newest)
@@ -177,8 +177,10 @@ def _times(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: 
     right = np.clip((store_times - begin_ms) // 1000, 0, _TIME_DIFF_MAX_S)
     # The first entry's time counts from the end of the previous file, as in Apache.
     for row in np.flatnonzero((entries["time_diff_s"] != right) & (numbers != 1)).tolist():
-        number, said = int(numbers[row]), int(entries["time_diff_s"][row])
-        what = f"entry {number} has time_diff_s {said}, but its record was stored {int(right[row])} s after the file's begin"
+        number, found = int(numbers[row]), int(entries["time_diff_s"][row])
+        what = (
+            f"entry {number} has time_diff_s {found}, but its record was stored {int(right[row])} s after the file's begin"
+        )
         offset = int(entries["physical_offset"][row])
         position = facts.entry_position(number)
         result.findings.add(Finding(Severity.DERIVED, "index time", facts.path, position, what, REPAIR_INDEX, offset))

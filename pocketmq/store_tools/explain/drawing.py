@@ -69,12 +69,12 @@ class Drawing:
             Text(WRONG + wrong if wrong else meaning, style or "dim"),
         )
 
-    def fields(self, name: str, data: bytes, said: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-        """Add a row for each field of `layout.NAME`; return their values. Meanings in `said` override those of NOTES."""
+    def fields(self, name: str, data: bytes, meanings: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+        """Add a row for each field of `layout.NAME`; return their values. Meanings in `meanings` override those of NOTES."""
         values = {}
         for field in parsed(getattr(layout, name), data):
             values[field.name] = field.value
-            meaning = said.get(field.name) or note(name, field.name)
+            meaning = meanings.get(field.name) or note(name, field.name)
             if meaning.startswith(WRONG):
                 self.row(field.position, field.data, field.name, str(field.value), wrong=meaning.removeprefix(WRONG))
                 continue

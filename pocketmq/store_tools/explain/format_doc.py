@@ -270,10 +270,10 @@ def example(name: str) -> Iterator[str]:
     yield "```"
 
 
-def _row(position: int, data: bytes, said: str) -> Iterator[str]:
+def _row(position: int, data: bytes, meaning: str) -> Iterator[str]:
     for start in range(0, max(len(data), 1), _BYTES_A_LINE):
         shown = data[start : start + _BYTES_A_LINE].hex(" ")
-        yield f"{position + start:4}  {shown:47}  {said if start == 0 else ''}".rstrip()
+        yield f"{position + start:4}  {shown:47}  {meaning if start == 0 else ''}".rstrip()
 
 
 def _value(name: str, value: Any) -> str:

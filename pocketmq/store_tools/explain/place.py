@@ -125,7 +125,7 @@ def _unit(files: StoreFiles, file: RowFile, position: int) -> Drawing:
         drawing.wrong("the file ends in the middle of the unit")
         return drawing
     physical_offset, size, code = CONSUME_QUEUE_UNIT_STRUCT.unpack(data)
-    said = {}
+    meanings = {}
     if not any(data):
         drawing.below("unwritten: the queue ends here or earlier")
     elif (physical_offset, size) == (0, BLANK_UNIT_SIZE):
@@ -135,8 +135,8 @@ def _unit(files: StoreFiles, file: RowFile, position: int) -> Drawing:
         _record_values(drawing, files, physical_offset, size)
     elif (values := _record_values(drawing, files, physical_offset, size)) is not None:
         _compare(drawing, values, topic, queue_id, queue_offset)
-        said["tags_code"] = code_meaning(code, topic, values)
-    drawing.fields("CONSUME_QUEUE_UNIT", data, said)
+        meanings["tags_code"] = code_meaning(code, topic, values)
+    drawing.fields("CONSUME_QUEUE_UNIT", data, meanings)
     return drawing
 
 
@@ -210,11 +210,11 @@ def _index(files: StoreFiles, path: str, position: int) -> Drawing:
     drawing = Drawing(f"entry {number} of index file {path}, byte {begin}", begin, position)
     data = files.read(path, begin, INDEX_ENTRY_SIZE).tobytes()
     key_hash, physical_offset, time_diff_s, _ = INDEX_ENTRY_STRUCT.unpack(data)
-    said = {
+    meanings = {
         "key_hash": f"|String.hashCode| of topic#key; slot {key_hash % facts.slot_count}",
         "time_diff_s": f"after the file's begin: {time_text(facts.header.begin_timestamp_ms + 1000 * time_diff_s)}",
     }
-    drawing.fields("INDEX_ENTRY", data, said)
+    drawing.fields("INDEX_ENTRY", data, meanings)
     if 0 < number < facts.header.index_count:
         _tell_keys(drawing, files, physical_offset)
     else:

@@ -112,13 +112,13 @@ def _draw_field(drawing: Drawing, field: Field, values: dict[str, Any], physical
     if field.name == "properties":
         _draw_properties(drawing, field)
         return
-    shown, meaning = _said(field, values)
+    shown, meaning = _shown(field, values)
     if field.name == "total_size":
         meaning = f"bytes; the next record is at {physical_offset + field.value}"
     drawing.row(field.position, field.data, field.name, shown, meaning, _wrong(field, values, physical_offset, room))
 
 
-def _said(field: Field, values: dict[str, Any]) -> tuple[str, str]:
+def _shown(field: Field, values: dict[str, Any]) -> tuple[str, str]:
     """Return (value, meaning) as text."""
     name, value = field.name, field.value
     if name.endswith("timestamp_ms"):
