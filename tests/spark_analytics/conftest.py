@@ -49,6 +49,7 @@ def spark(java_built: bool) -> Iterator[Any]:
         spark_sql_shuffle_partitions="2",
         spark_sql_adaptive_enabled="false",
         spark_sql_codegen_wholeStage="false",
+        spark_sql_codegen_factoryMode="NO_CODEGEN",
     )
     yield session
     session.stop()
