@@ -2,15 +2,12 @@
 
 import re
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import MessageQueue, TopicConfig
-
-_V4_0_0_SNAPSHOT: Final = 212
-"""Ordinal of this version; from it on each version has two ordinals: snapshot and release."""
 
 
 def time_millis(timestamp_ms: int) -> str:
@@ -21,14 +18,6 @@ def time_millis(timestamp_ms: int) -> str:
 def time_seconds(timestamp_ms: int) -> str:
     """Return a time as `2026-11-21 03:50:04` in local time."""
     return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y-%m-%d %H:%M:%S}"
-
-
-def version_name(version: int) -> str:
-    """Return the name of a client's version: V4_9_4 for 401. Versions before 4.0 are not distinguished."""
-    if version < _V4_0_0_SNAPSHOT:
-        return "V3"
-    number, is_release = divmod(version - _V4_0_0_SNAPSHOT, 2)
-    return f"V{4 + number // 100}_{number // 10 % 10}_{number % 10}" + ("" if is_release else "_SNAPSHOT")
 
 
 def permission(perm: int) -> str:

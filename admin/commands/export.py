@@ -10,8 +10,8 @@ from pocketmq.admin.command import Run, command, option, targets
 from pocketmq.admin.commands.broker import broker_config
 from pocketmq.admin.commands.cluster import first_rate, totals_of_day
 from pocketmq.admin.commands.route import DLQ_PREFIX, RETRY_PREFIX
-from pocketmq.admin.formats import version_name
 from pocketmq.admin.output import pretty
+from pocketmq.admin.versions import version_name
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import KVTable, TopicList
 from pocketmq.remoting.codes import VERSION_NAME, RequestCode
