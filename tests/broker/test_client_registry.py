@@ -190,6 +190,7 @@ async def test_group_that_changes_many_times_in_a_turn_is_notified_once(path):
     channels = [StubChannel(port) for port in range(1, 201)]
     for number, channel in enumerate(channels):
         path.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"), channel)
+        channel.take()
     path.turn()
     await until(lambda: all(channel.out for channel in channels))
     assert [notified(channel) for channel in channels] == [["cg"]] * 200
