@@ -1,6 +1,6 @@
 """A broker on a small file system that really fills up; needs root, to mount it.
 
-    python tests/interop/full_disk.py ext4|xfs|tmpfs [--size-mb 160] [--flush SYNC_FLUSH]
+    python -m tests.interop.full_disk ext4|xfs|tmpfs [--size-mb 160] [--flush SYNC_FLUSH]
 
 The broker must refuse messages with the reason, the path and the used share, must not crash (SIGBUS), must still serve
 pulls, and must accept messages again once there is space. After a kill it must start without any free space, or say what

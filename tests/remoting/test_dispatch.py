@@ -131,12 +131,19 @@ def test_refusal_becomes_an_answer_with_its_code():
     assert (answer.code, answer.remark, answer.flag) == (17, "no such topic", 1)
 
 
-def test_exception_of_a_handler_is_answered_with_1():
-    def fails(services, request):
-        raise KeyError("oops")
+def test_exception_of_a_handler_is_answered_with_1_and_the_next_request_is_served():
+    def fails_once(services, request):
+        if request.opaque == 5:
+            raise KeyError("oops")
+        return Response()
 
-    (answer,) = serve(fails, text=b'{"code":7,"opaque":5,"extFields":{}}')
-    assert (answer.code, answer.remark) == (1, "KeyError: 'oops'")
+    out = []
+    dispatcher = Dispatcher(None, routes(Route(7, NoHeader, fails_once)))
+    for opaque in (5, 6):
+        dispatcher.serve(FakeChannel(), (JSON, b'{"code":7,"opaque":%d,"extFields":{}}' % opaque, b""), out)
+    failed, served = (decode_header(kind, header) for kind, header, _ in FrameBuffer().feed(b"".join(out)))
+    assert (failed.code, failed.remark) == (1, "KeyError: 'oops'")
+    assert (served.code, served.opaque) == (0, 6)
 
 
 @pytest.mark.parametrize("kind", [JSON, ROCKETMQ])
