@@ -147,7 +147,7 @@ class Broker:
         except (StoreError, ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno in NO_ROOM:
                 path = error.filename or self.store_config.store_path_root_dir
-                raise StartError(no_room(self._disk, path, "files of a start", error)) from error
+                raise StartError(no_room(self._disk, path, "files needed to start", error)) from error
             raise StartError(self._error_text(error)) from error
 
     def _error_text(self, error: Exception) -> str:
@@ -161,7 +161,7 @@ class Broker:
         """Take over the progress of a slave that acted as master; until then no message is stored."""
         if services.pre_online is None:
             return
-        services.store.commit_log.refuse("pre-online", "the broker takes over from its slaves and is not online yet")
+        services.store.commit_log.refuse("pre-online", "the broker is not online yet: it takes over its slaves' progress")
         await services.pre_online.run()
         with self._start_errors():
             wiring.recover(services)

@@ -247,7 +247,7 @@ ADDRESS_KEYS: Final = frozenset({"brokerIP1", "advertisedPort"})
 """Updatable keys that form the advertised address."""
 
 FIXED_KEYS: Final = {
-    "clientCallbackExecutorThreads": ("2", "there is one thread"),
+    "clientCallbackExecutorThreads": ("2", "there is no such thread pool"),
     "filterServerNums": ("0", "filter servers were removed in 5.x"),
     "forceRegister": ("true", "every registration is sent"),
     "compressedRegister": ("false", "registrations are sent uncompressed"),
@@ -277,8 +277,8 @@ _WITHOUT_EFFECT: Final = {
         controllerAddr fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
         syncControllerMetadataPeriod controllerHeartBeatTimeoutMills asyncLearner startupControllerEnabled
         allAckInSyncStateSet minInSyncReplicas haMaxTimeSlaveNotCatchup""",
-    "name servers are asked by the requests of 5.x": "compatibleWithOldNameSrv sendHeartbeatTimeoutMillis",
-    "locks are those of one broker": "lockInStrictMode",
+    "name servers are queried only with requests of 5.x": "compatibleWithOldNameSrv sendHeartbeatTimeoutMillis",
+    "queue locks are always kept by a single broker": "lockInStrictMode",
     "statistics by queue are always available": "enableDetailStat",
     "there are no commercial statistics": "commercialEnable",
     "it does nothing in 4.9.4 either": "highSpeedMode",
@@ -289,7 +289,7 @@ _WITHOUT_EFFECT: Final = {
 IGNORED_KEYS: Final[dict[str, str]] = {
     **BROKER_KEYS,
     **STORE_IGNORED_KEYS,
-    **{key: f"always {value}: {why}" for key, (value, why) in FIXED_KEYS.items()},
+    **{key: f"always reported as {value}: {why}" for key, (value, why) in FIXED_KEYS.items()},
     **{key: why for why, keys in _WITHOUT_EFFECT.items() for key in keys.split()},
 }
 """Apache's keys that have no effect here -> reason."""
@@ -366,7 +366,7 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     if role not in ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"):
         raise StartError(f"brokerRole={role}: unknown role; use ASYNC_MASTER, SYNC_MASTER or SLAVE")
     if store_config.is_slave != (config.broker_id > 0):
-        expected = "a slave has an id from 1 on" if store_config.is_slave else "a master has id 0"
+        expected = "a slave must have an id of 1 or more" if store_config.is_slave else "a master must have id 0"
         raise StartError(f"brokerId={config.broker_id} with brokerRole={role}: {expected}")
     try:
         networks("haAllowedHosts", store_config.ha_allowed_hosts)
@@ -394,7 +394,9 @@ def _check_access(config: BrokerConfig) -> None:
             "plain_acl.yml of 4.9, not both"
         )
     if config.authorization_enabled and not config.authentication_enabled:
-        raise StartError("authorizationEnabled=true needs authenticationEnabled=true: otherwise everybody may use any name")
+        raise StartError(
+            "authorizationEnabled=true needs authenticationEnabled=true: otherwise any client could use any user name"
+        )
     for key in ("authentication", "authorization"):
         whitelisted_codes(f"{key}Whitelist", getattr(config, f"{key}_whitelist"))
 
@@ -407,7 +409,7 @@ def whitelisted_codes(key: str, text: str) -> frozenset[int]:
     codes = frozenset(map(int, parts))
     if not codes.isdisjoint(AUTH_CODES):
         raise StartError(
-            f"{key}={text[:TEXT_SIZE_MAX]}: the codes 3001 to 3010 decide who may do what, and are always checked"
+            f"{key}={text[:TEXT_SIZE_MAX]}: request codes 3001 to 3010 manage users and ACLs and are always checked"
         )
     return codes
 
@@ -416,6 +418,6 @@ def _check_hours(delete_when: str) -> None:
     hours = [text.strip() for text in delete_when.split(";") if text.strip()]
     if not all(hour.isascii() and hour.isdecimal() and len(hour) < 9 and int(hour) < 24 for hour in hours):
         shown = delete_when[:TEXT_SIZE_MAX]
-        raise StartError(f"deleteWhen={shown}: expected hours from 00 to 23, several with ; between")
+        raise StartError(f"deleteWhen={shown}: expected hours from 00 to 23, separated by ';'")
     if len(hours) > HOURS_MAX:
         raise StartError(f"deleteWhen={delete_when[:TEXT_SIZE_MAX]}: {len(hours)} hours, the limit is {HOURS_MAX}")

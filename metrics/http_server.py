@@ -180,7 +180,7 @@ class HttpServer:
     async def _response(self, request: HttpRequest) -> HttpResponse:
         handler = self._routes.get(request.path)
         if handler is None:
-            raise _Refused(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._routes)}")
+            raise _Refused(HTTPStatus.NOT_FOUND, f"not found: this port serves {', '.join(self._routes)}")
         try:
             async with asyncio.timeout(ANSWER_MAX_S):
                 return await handler(request)
@@ -202,5 +202,5 @@ def _head(response: HttpResponse) -> bytes:
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:
-    peer = writer.get_extra_info("peername") or ("a connection that is gone", 0)
+    peer = writer.get_extra_info("peername") or ("a closed connection", 0)
     return f"{peer[0]}:{peer[1]}"

@@ -106,7 +106,7 @@ class Monitored(Generic[S]):
         """Answer whether the process is alive; a stuck event loop counts only while it is serving."""
         silence_s = self._monitor.silence_s
         if self._state == "serving" and silence_s > self._stuck_s:
-            return _answer("stuck", [f"the event loop has not turned for {silence_s:.0f} s"])
+            return _answer("stuck", [f"the event loop has been blocked for {silence_s:.0f} s"])
         return _answer("live" if self._state == "serving" else self._state)
 
     async def _ready(self, request: HttpRequest) -> HttpResponse:

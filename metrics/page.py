@@ -116,8 +116,8 @@ class Page:
                 (), [((), time.monotonic() - self._collected_s)],
             )  # fmt: skip
             yield Family(
-                "pocketmq_metrics_collect_seconds", "gauge", "Time that the event loop spent on collecting them.",
-                (), [((), self._loop_s)],
+                "pocketmq_metrics_collect_seconds", "gauge",
+                "Time that the event loop spent on collecting the figures of this page.", (), [((), self._loop_s)],
             )  # fmt: skip
 
     def _process_text(self, exposition: "Exposition") -> bytes:

@@ -74,7 +74,7 @@ class KVConfigManager:
         if size > limits.value_bytes_max:
             raise KVLimitError(f"maxKvValueBytes={limits.value_bytes_max}: the value has {size} bytes")
         if before is None and self._entry_count >= limits.entries_max:
-            raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {self._entry_count}")
+            raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {self._entry_count} entries")
         if namespace not in self._table and len(self._table) >= limits.entries_max:
             # A namespace stays when all its keys are deleted, as in Apache.
             raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {len(self._table)} namespaces")

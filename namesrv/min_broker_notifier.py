@@ -49,7 +49,7 @@ class MinBrokerNotifier:
             async with asyncio.timeout(TIMEOUT_S):
                 await self._client.invoke(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header, timeout_s=TIMEOUT_S)
         except (OSError, TimeoutError, ValueError) as error:
-            why = f"broker {address} cannot be told of the smallest id ({reason(error)}); it will ask for it"
+            why = f"broker {address} cannot be notified of the smallest broker id ({reason(error)}); it will query it"
             self._failures.refused(address, why)
 
     def _sent(self, address: str, task: "asyncio.Task[None]") -> None:

@@ -206,7 +206,7 @@ class RouteInfoManager:
         self._clusters.setdefault(identity.cluster, set()).add(identity.broker_name)
         broker = self._brokers.setdefault(identity.broker_name, _Broker(identity.cluster, identity.broker_name))
         if broker.address_by_id and identity.cluster not in broker.clusters:
-            log.warning("broker %s registered, but others of that name belong to cluster %s", identity, broker.cluster)
+            log.warning("broker %s registered, but other brokers of its name belong to cluster %s", identity, broker.cluster)
         broker.clusters.add(identity.cluster)
         broker.enable_acting_master = bool(enable_acting_master)
         min_before = min(broker.address_by_id, default=MASTER_ID)

@@ -111,8 +111,8 @@ class MessageStore:
         mended = complete_log_files(self.commit_log.mapped_files, known.log_file_size)
         if kind is StartKind.CLEAN and found is not None and not found.clean:
             abort_problem = (
-                f"there is no mark `abort`, and no clean stop in {clean_stop.FILE_NAME}: either another broker has stopped "
-                "on the store since, or the mark was deleted"
+                f"there is no file `abort`, but {clean_stop.FILE_NAME} does not record a clean stop: either another broker "
+                "has used the store since and was stopped, or the file was deleted"
             )
         self.commit_log.mapped_files.load()
         self.queues.load(clean=kind is StartKind.CLEAN)

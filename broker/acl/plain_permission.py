@@ -149,9 +149,9 @@ class PlainPermissionManager:
         self._versions = {path: _version(document, now_ms) for path, document in documents.items() if document}
         self._documents, self.rules = documents, rules
         if rules.repeated:
-            log.warning("repeated access keys, the first of each counts: %s", ", ".join(rules.repeated))
+            log.warning("duplicate access keys, only the first account of each is used: %s", ", ".join(rules.repeated))
         if not rules.accounts:
-            log.warning("there are no accounts in %s: only white addresses are served", self.default_path)
+            log.warning("%s has no accounts: only clients at globalWhiteRemoteAddresses are served", self.default_path)
 
     def _path_of(self, access_key: str) -> str | None:
         for path, document in self._documents.items():

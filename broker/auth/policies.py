@@ -104,11 +104,11 @@ def checked_policies(given: Iterable[PolicyInfo] | None) -> list[Policy]:
     policies = []
     for info in given or ():
         if not info.entries:
-            raise AuthError("entries is empty: expected resource, actions and decision of at least one")
+            raise AuthError("entries is empty: expected at least one entry with resource, actions and decision")
         kind = one_of("policyType", info.policy_type, (CUSTOM, DEFAULT)) if info.policy_type else CUSTOM
         policies.append(Policy(kind, tuple(_checked_entry(entry) for entry in info.entries)))
     if not policies:
-        raise AuthError("policies is empty: expected one with entries")
+        raise AuthError("policies is empty: expected at least one policy with entries")
     return policies
 
 
@@ -116,7 +116,8 @@ def _checked_entry(info: PolicyEntryInfo) -> Entry:
     resource = checked_resource(info.resource)
     given = info.actions or ()
     if not 0 < len(given) <= len(_ACTIONS):
-        raise AuthError(f"actions of {clipped(resource)}: {len(given)}, expected some of {', '.join(_ACTIONS)}")
+        expected = f"expected 1 to {len(_ACTIONS)} of {', '.join(_ACTIONS)}"
+        raise AuthError(f"actions of {clipped(resource)}: {len(given)} actions, {expected}")
     actions = tuple(dict.fromkeys(one_of("action", action, _ACTIONS) for action in given))
     source_ips = tuple(info.source_ips or ())
     if len(source_ips) > SOURCE_IPS_MAX:

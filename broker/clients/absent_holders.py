@@ -96,6 +96,6 @@ class AbsentHolders:
             is_back = holder.channel is not None or self._clients.has_client(holder.group, holder.client_id)
             if holder.queues and not is_back:
                 what = f"{len(holder.queues)} queues of group {clipped(holder.group)}"
-                log.info("freeing %s: their consumer %s is gone", what, clipped(holder.client_id))
+                log.info("unlocking %s: consumer %s is no longer connected", what, clipped(holder.client_id))
                 self._locks.release(holder)
             yield

@@ -280,7 +280,9 @@ class ClientRegistry:
             for one in data.subscription_data_set
         )
         if size > SUBSCRIPTIONS_SIZE_MAX:
-            self._refusals.refuse(f"subscriptions of {size} characters in one group, limit {SUBSCRIPTIONS_SIZE_MAX}")
+            self._refusals.refuse(
+                f"subscriptions of one group have {size} characters, the limit is {SUBSCRIPTIONS_SIZE_MAX}"
+            )
 
     def _notify(self, group: ConsumerGroupInfo) -> None:
         """Notify the clients of a group of a change, unless notifyConsumerIdsChangedEnable is off here or in the group."""

@@ -40,7 +40,7 @@ class LevelMark:
         self._end_offset = 0
         self._found: dict[int, int] = {}
         for problem in file.problems:
-            log.warning("%s: %s; levels missing in it continue as in delayOffset.json", file.path, problem)
+            log.warning("%s: %s; delay levels missing from it continue as in delayOffset.json", file.path, problem)
         for payload in (file.durable, file.live):
             self._read(payload or b"")
 

@@ -152,7 +152,7 @@ class ScheduleMessageService(ConfigManager):
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         marked = self.marked_to(level)
         if marked > row.next_offset:
-            log.info("delay level %d continues at offset %d: the mark is newer than %s", level, marked, self.file.path)
+            log.info("delay level %d continues at offset %d: its mark file is newer than %s", level, marked, self.file.path)
             row.next_offset = marked
         if not low <= row.next_offset <= high:
             log.warning("delay level %d: offset %d is outside %d..%d; corrected", level, row.next_offset, low, high)
@@ -284,7 +284,7 @@ class ScheduleMessageService(ConfigManager):
                 raise BadRecordError("the record does not exist")
             message = delivered_message(file.view, physical_offset - file.start_offset)
         except ValueError as error:
-            log.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
+            log.error("delay level %d: the message at physical offset %d is lost: %s", level, physical_offset, error)
             return True
         try:
             result = self.sink.put(message, physical_offset)

@@ -291,7 +291,7 @@ class ConsumerFilterManager(ConfigManager):
                     self.bloom_filter.bit_count,
                     self.bloom_filter.hash_count,
                 ):
-                    log.warning("%s was written with another Bloom filter and is ignored", self.file.path)
+                    log.warning("%s was written with other Bloom filter settings and is ignored", self.file.path)
                     return
                 if data.dead_time == 0:
                     data.dead_time = max(dead_ms, data.born_time)

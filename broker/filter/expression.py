@@ -163,11 +163,12 @@ def parse(text: str, size_max: int = SIZE_MAX) -> Node:
     except UnexpectedToken:
         pass  # the text before it may be a complete expression
     except UnexpectedCharacters as error:
-        raise ExpressionError(f"{_place(text, error.pos_in_stream)}: no token begins like this") from None
+        raise ExpressionError(f"{_place(text, error.pos_in_stream)}: no valid token begins here") from None
     try:
         tree: Node = state.feed_eof()
     except UnexpectedToken:
-        where = f"{_place(text, extra.start_pos)} is not expected" if extra else f"{text[-40:]!r} ends too early"
+        end = f"the expression ends too early, after {text[-40:]!r}"
+        where = f"{_place(text, extra.start_pos)} is not expected" if extra else end
         raise ExpressionError(where) from None
     return _condition(tree)
 

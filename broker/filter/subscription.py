@@ -57,7 +57,7 @@ def tag_filter(expression: str | None) -> Matches | None:
         return _short_filter(expression)
     if len(expression) > SUBSCRIPTION_SIZE_MAX:
         size_max = SUBSCRIPTION_SIZE_MAX
-        raise ValueError(f"a subscription by tags has at most {size_max} characters, this one {len(expression)}")
+        raise ValueError(f"the subscription by tags has {len(expression)} characters, the limit is {size_max}")
     return _filter(expression)
 
 

@@ -107,7 +107,8 @@ class ActingMaster:
         least = min(members)
         async with self._lock:
             if least != self._config.broker_id:
-                await self._end(f"broker {least} of this name is {'the' if least == MASTER_ID else 'acting as'} master")
+                role = "the" if least == MASTER_ID else "acting as"
+                await self._end(f"broker {least} of this broker name is {role} master")
                 self._synchronize.resume()
                 self._stand_back_until_s = 0.0
             elif self._context.clock.monotonic() >= self._stand_back_until_s:
@@ -118,7 +119,7 @@ class ActingMaster:
             return
         self.is_acting = True
         await self._synchronize.pause()
-        log.warning("no master of this name is alive: this slave acts as master")
+        log.warning("no master of this broker name is alive: this slave acts as master")
         if not self._config.enable_remote_escape:
             log.info("enableRemoteEscape=false: delayed, timed, popped and half messages wait for the master")
             return
@@ -139,6 +140,6 @@ class ActingMaster:
             try:
                 await services.stop()
             except OSError as error:
-                log.error("the progress of the acting master is incomplete: %s", error)
+                log.error("the progress made while acting as master cannot be saved completely: %s", error)
         self.is_acting = False
         log.warning("this slave does not act as master any more: %s", why)

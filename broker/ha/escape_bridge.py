@@ -145,7 +145,7 @@ class EscapeBridge:
             code = RequestCode.SEND_MESSAGE_V2
             answer = await self._client.invoke(place.address, code, header(place), body, SEND_TIMEOUT_S)
             if answer.code not in _STORED_CODES:
-                raise RemotingError(answer.code, answer.remark or f"code {answer.code}")
+                raise RemotingError(answer.code, answer.remark or f"response code {answer.code}")
         except (OSError, TimeoutError, RemotingError, ValueError) as error:
             self._routes.pop(topic, None)
             why = error.remark if isinstance(error, RemotingError) else reason(error)
@@ -165,7 +165,7 @@ class EscapeBridge:
             self._routes[topic] = known
         places = known[1]
         if not places:
-            raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, "no other broker name has a master that takes its messages")
+            raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, "no other master has a writable queue of the topic")
         self._turns += 1
         return places[self._turns % len(places)]
 

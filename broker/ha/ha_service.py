@@ -145,7 +145,10 @@ class HAService:
             self._connections.remove(connection)
             why = f" ({error})" if error else ""
             log.warning(
-                "slave %s is gone; it had the log up to %d%s", connection.address, connection.replica.reported_offset, why
+                "slave %s disconnected; it had acknowledged the log up to %d%s",
+                connection.address,
+                connection.replica.reported_offset,
+                why,
             )
 
     def reported(self, connection: HAConnection) -> None:

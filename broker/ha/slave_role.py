@@ -15,7 +15,7 @@ from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("broker")
 
-PUT_REFUSAL: Final = "this broker is a slave: only its master takes messages"
+PUT_REFUSAL: Final = "this broker is a slave: only its master accepts messages"
 _SEND_REMARK: Final = f"service not available now. ({PUT_REFUSAL})"
 _END_REMARK: Final = "Message store is slave mode, so end transaction is forbidden."
 _TABLE_REMARK: Final = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
@@ -55,7 +55,7 @@ def routes_of_slave(table: dict[int, Route]) -> dict[int, Route]:
 def _refusing(refusals: RefusalLog, code: int, response_code: ResponseCode, remark: str) -> Handler:
     def refuse(services: Any, request: Request[Any]) -> NoReturn:
         peer = request.channel.remote_address
-        refusals.refused(code, f"request code {code} of {peer} is refused (and perhaps others): {remark}")
+        refusals.refused(code, f"refused request code {code} from {peer}, and perhaps from others: {remark}")
         raise RemotingError(response_code, remark)
 
     return refuse
@@ -63,4 +63,4 @@ def _refusing(refusals: RefusalLog, code: int, response_code: ResponseCode, rema
 
 def _ignored(services: Any, request: Request[Any]) -> Response:
     """Leave the topic to the master, whose tables replace this broker's."""
-    return Response(remark="a slave deletes nothing itself: it takes the topics of its master")
+    return Response(remark="a slave deletes no topics itself: it copies the topics of its master")

@@ -228,7 +228,7 @@ class SlaveSynchronize:
             return None
         document = fastjson.loads(body)
         if not isinstance(document, dict):
-            raise ValueError(f"the answer to code {code} is no JSON object")
+            raise ValueError(f"the answer to request code {code} is not a JSON object")
         if code in self._versions and document.get("dataVersion"):
             self._versions[code] = msgspec.convert(document["dataVersion"], DataVersion, strict=False)
         return document
@@ -241,7 +241,7 @@ class SlaveSynchronize:
             self._unknown.add(code)
             return b""
         if answer.code != ResponseCode.SUCCESS:
-            raise RemotingError(answer.code, answer.remark or f"code {code} was answered {answer.code}")
+            raise RemotingError(answer.code, answer.remark or f"request code {code}: response code {answer.code}")
         return bytes(answer.body)
 
 

@@ -139,7 +139,9 @@ def _check_limits(services: Services, data: HeartbeatData) -> None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{key}={value_max}: this heartbeat has {count}")
     for what, name in (("clientID", data.client_id), *(("group name", name) for name in names)):
         if len(name) > NAME_SIZE_MAX:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{what} of {len(name)} characters, limit {NAME_SIZE_MAX}")
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR, f"{what} has {len(name)} characters, the limit is {NAME_SIZE_MAX}"
+            )
 
 
 def unregister_client(services: Services, request: Request[UnregisterClientRequestHeader]) -> Response:

@@ -43,5 +43,5 @@ def store_offset_moved(services: Services, header: PullMessageRequestHeader, off
     try:
         services.putter.put(message)
     except RemotingError as error:
-        log.debug("cannot store that the offset of %s moved: %s", header.consumer_group, error.remark)
+        log.debug("the OFFSET_MOVED_EVENT of group %s cannot be stored: %s", header.consumer_group, error.remark)
     services.turn.arm()  # a held pull is served after this turn's DISPATCH phase

@@ -76,7 +76,7 @@ def _push(
         if not client_id:
             remark = f"reply message properties[{REPLY_TO_CLIENT}] is null"
         elif channel is not None:  # it does not read: further data would pile up in memory
-            remark = f"push reply message to {client_id} fail: it does not read its connection"
+            remark = f"push reply message to {client_id} fail: the client does not read from its connection"
         return remark
     now_ms = services.clock.message_time_ms()
     push = ReplyMessageRequestHeader(

@@ -27,7 +27,7 @@ def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader])
     if services.config.use_server_side_reset_offset:
         return _set_offsets(services, header)
     if _queue_id(header) >= 0:
-        remark = f"one queue cannot be reset, here queueId={header.queue_id}: useServerSideResetOffset=false"
+        remark = f"queueId={header.queue_id}: a single queue can be reset only if useServerSideResetOffset=true"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     return _notify_consumers(services, request)
 

@@ -316,11 +316,12 @@ def decode_batch(body: bytes, count_max: int) -> list[tuple[int, memoryview, tup
             start = position + _BATCH_MEMBER_HEAD.size
             (properties_size,) = _INT16.unpack_from(view, start + body_size) if body_size >= 0 else (0,)
         except struct.error:
-            raise _bad_member(len(members), f"it ends after {end - position} bytes") from None
+            raise _bad_member(len(members), f"it is cut off after {end - position} bytes") from None
         properties_start = start + body_size + _INT16.size
         member_end = properties_start + properties_size
         if body_size < 0 or member_end > end or size != member_end - position:
-            raise _bad_member(len(members), f"total size {size}, body {body_size}, properties {properties_size} do not fit")
+            sizes = f"total size {size}, body size {body_size} and properties size {properties_size}"
+            raise _bad_member(len(members), f"{sizes} are inconsistent")
         text = str(view[properties_start:member_end], "utf-8", "replace")
         members.append((flag, view[start : start + body_size], split_properties(text)))
         position = member_end

@@ -30,7 +30,7 @@ def end_transaction(services: Services, request: Request[EndTransactionRequestHe
         remark = f"commitOrRollback={ending} is neither 8 (commit) nor 12 (roll back) nor 0 (not known yet)"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     if ending == TRANSACTION_NOT_TYPE:
-        log.debug("the transaction of %s is not known yet to %s", header.msg_id, request.channel.remote_address)
+        log.debug("the outcome of transaction %s is not known yet at %s", header.msg_id, request.channel.remote_address)
         return None
     half = _half_message(services, header)
     if ending == TRANSACTION_COMMIT_TYPE:

@@ -8,7 +8,7 @@ _TOPIC: Final = ("topic", "message_type", "is_system")
 _GROUP: Final = ("topic", "consumer_group", "is_retry", "is_system")
 _STORAGE: Final = ("storage_type", "storage_medium")
 
-PERMISSION: Final = Declared("rocketmq_broker_permission", "gauge", "brokerPermission: 4 may be read, 2 may be written.")
+PERMISSION: Final = Declared("rocketmq_broker_permission", "gauge", "brokerPermission: 4 (readable) + 2 (writable).")
 TOPICS: Final = Declared("rocketmq_topic_number", "gauge", "Number of topics.")
 GROUPS: Final = Declared("rocketmq_consumer_group_number", "gauge", "Number of consumer groups in the table.")
 MESSAGES_IN: Final = Declared("rocketmq_messages_in_total", "counter", "Messages stored in a topic.", _TOPIC)
@@ -59,8 +59,8 @@ TIMING: Final = Declared(
     "rocketmq_timing_messages", "gauge", "Pending messages with a delivery time of their own.", ("topic", *_STORAGE)
 )
 SNAPSHOT: Final = Declared(
-    "rocketmq_timer_message_snapshot", "gauge", "The same by the seconds until they are due: at most this and more than the "
-    "next smaller bound.", ("timer_bound_s", *_STORAGE),
+    "rocketmq_timer_message_snapshot", "gauge", "Pending messages with a delivery time of their own, by the seconds "
+    "until they are due: at most `timer_bound_s`, and more than the next smaller bound.", ("timer_bound_s", *_STORAGE),
 )  # fmt: skip
 ENQUEUE_LAG: Final = Declared(
     "rocketmq_timer_enqueue_lag", "gauge", "Timer messages that are not in the wheel yet.", _STORAGE
@@ -72,37 +72,44 @@ DEQUEUE_LATENCY: Final = Declared(
 
 PENDING: Final = Declared(
     "pocketmq_delayed_pending_messages", "gauge", "Pending delayed messages by the hour of the clock in which they are due: "
-    "0 is this hour, `later` all from the 24th on.", ("due_hour",),
+    "0 is the current hour, `later` is hour 24 or later.", ("due_hour",),
 )  # fmt: skip
 LATENESS: Final = Declared(
-    "pocketmq_delayed_lateness_seconds", "histogram", "How late delayed messages were delivered: those of delay levels, and "
-    "those with a delivery time of their own (timer).", ("kind",),
+    "pocketmq_delayed_lateness_seconds", "histogram", "How late delayed messages were delivered: those of delay levels "
+    "(`level`), and those with a delivery time of their own (`timer`).", ("kind",),
 )  # fmt: skip
 PUT: Final = Declared(
     "pocketmq_put_seconds", "histogram", "Time until a message was stored, or synced if its answer waits for it."
 )
 SYNC: Final = Declared("pocketmq_fsync_seconds", "histogram", "Time that syncs of the CommitLog took.")
 PUT_FAILURES: Final = Declared("pocketmq_put_failures_total", "counter", "Messages that could not be stored.")
-PULLS: Final = Declared("pocketmq_pulls_total", "counter", "Pulls that found messages, and that missed.", ("result",))
+PULLS: Final = Declared(
+    "pocketmq_pulls_total", "counter", "Pulls that found messages (`found`) or none (`missed`).", ("result",)
+)
 TRANSACTIONS: Final = Declared("pocketmq_transactions_open", "gauge", "Transactions neither committed nor rolled back.")
 CONNECTIONS: Final = Declared("pocketmq_connections", "gauge", "Open connections of clients.")
 HELD: Final = Declared("pocketmq_held_pulls", "gauge", "Pulls that wait for a message.")
-DISK_USED: Final = Declared("pocketmq_disk_used_ratio", "gauge", "Used part of a file system of the CommitLog.", ("path",))
+DISK_USED: Final = Declared(
+    "pocketmq_disk_used_ratio", "gauge", "Used fraction (0 to 1) of a file system that holds CommitLog files.", ("path",)
+)
 NAME_SERVER: Final = Declared(
     "pocketmq_name_server_registered", "gauge", "1 if the last registration with a name server succeeded.", ("address",)
 )
-READY_STATE: Final = Declared("pocketmq_ready", "gauge", "1 if `/health/ready` says so.")
+READY_STATE: Final = Declared("pocketmq_ready", "gauge", "1 if `/health/ready` answers 200, else 0.")
 SLAVES: Final = Declared("pocketmq_replication_slaves", "gauge", "Connected slaves of a master.")
 SLAVE_LAG_BYTES: Final = Declared(
     "pocketmq_replication_lag_bytes", "gauge", "Bytes of the CommitLog that a slave has not acknowledged.", ("slave",)
 )
-SLAVE_LAG: Final = Declared("pocketmq_replication_lag_seconds", "gauge", "For how long a slave has lacked them.", ("slave",))
+SLAVE_LAG: Final = Declared(
+    "pocketmq_replication_lag_seconds", "gauge", "Time that a slave takes to acknowledge the end of the CommitLog; 0 if it "
+    "has acknowledged everything.", ("slave",),
+)  # fmt: skip
 MASTER_CONNECTED: Final = Declared(
     "pocketmq_replication_master_connected", "gauge", "1 if this slave is connected to its master."
 )
 RECOVERY: Final = Declared(
-    "pocketmq_recovery_seconds", "gauge", "Time that recovery took at the start, of the store, and of timers and "
-    "transactions (timers).", ("part",),
+    "pocketmq_recovery_seconds", "gauge", "Time that recovery took at the start: of the store (`store`), and of "
+    "timers and transactions (`timers`).", ("part",),
 )  # fmt: skip
-REPAIRS: Final = Declared("pocketmq_recovery_repairs", "gauge", "Repairs that the start made in the store.")
+REPAIRS: Final = Declared("pocketmq_recovery_repairs", "gauge", "Repairs made in the store at the start.")
 CLEAN: Final = Declared("pocketmq_recovery_clean", "gauge", "1 if the last broker on this store had stopped cleanly.")

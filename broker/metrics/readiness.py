@@ -18,7 +18,8 @@ def problems(services: Services) -> list[str]:
         if not services.config.broker_permission & PERM_WRITE:
             found.append(f"broker {name}: brokerPermission={services.config.broker_permission} forbids sends")
         if services.clock.message_time_ms() < services.config.start_accept_send_request_time_stamp:
-            found.append(f"broker {name}: startAcceptSendRequestTimeStamp is still to come")
+            begin_ms = services.config.start_accept_send_request_time_stamp
+            found.append(f"broker {name}: sends are refused until startAcceptSendRequestTimeStamp={begin_ms}")
     name_servers = services.registration.name_servers()
     if name_servers and not any(name_servers.values()):
         found.append(f"broker {name}: it is registered with none of its name servers ({', '.join(name_servers)})")

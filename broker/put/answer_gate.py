@@ -130,7 +130,7 @@ class AnswerGate:
         try:
             self._loop.call_soon_threadsafe(self._flushed, flushed_offset, error)
         except RuntimeError:
-            log.info("synced up to %d after the loop ended", flushed_offset)
+            log.info("the log was synced up to %d after the event loop had ended", flushed_offset)
 
     def _flushed(self, flushed_offset: int, error: OSError | None) -> None:
         """Complete the answers for the log before `flushed_offset`, which is durable or, with an error, never will be."""

@@ -65,7 +65,8 @@ class MemberGroup:
                 is_answered = True
             except (OSError, TimeoutError, RemotingError, ValueError, AttributeError) as error:
                 why = error.remark if isinstance(error, RemotingError) else reason(error)
-                self._failures.refused(address, f"name server {address} does not return the brokers of this name: {why}")
+                failure = f"name server {address} does not return the brokers of this broker name: {why}"
+                self._failures.refused(address, failure)
             else:
                 self._failures.over(address)
         return members if is_answered else None
@@ -80,5 +81,5 @@ def _members(body: bytes | memoryview) -> dict[int, str]:
     group = fastjson.loads(bytes(body)).get("brokerMemberGroup") or {}
     found = msgspec.convert(group.get("brokerAddrs") or {}, dict[int, str], strict=False)
     if not all(broker_id >= 0 and is_address(address) for broker_id, address in found.items()):
-        raise ValueError("it names an invalid id or address")
+        raise ValueError("the answer has an invalid broker id or address")
     return found

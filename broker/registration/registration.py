@@ -320,14 +320,14 @@ class Registration:
         if answer.master_addr:
             found = Master(answer.ha_server_addr or None, answer.master_addr)
             if problem := next((one for one in found if one is not None and not is_address(one)), None):
-                reason = f"name server {server.address} gives {clipped(problem)!r} as the master's address: not host:port"
+                reason = f"name server {server.address}: the master's address {clipped(problem)!r} is not host:port"
                 self._malformed.refused(server.address, reason)
             elif found.address != self.broker_address:
                 server.master = found
         master = next((one.master for one in self._name_servers if one.master is not None), self.master)
         if master is None:
             name, cluster = self._config.broker_name, self._config.broker_cluster_name
-            who = f"name server {server.address} knows no master of broker {name} (cluster {cluster})"
+            who = f"name server {server.address} has no master of broker {name} (cluster {cluster})"
             reason = f"{who}: this slave copies nothing"
             self._masterless.refused(None, reason)
             self.seek_master()

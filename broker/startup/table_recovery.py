@@ -138,11 +138,11 @@ def _make_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -
         next_offset = marked or (queue.min_offset if newest is None else newest + 1)
         schedule.begin_at(level, next_offset)
         if marked:
-            reason = "its mark file says that the messages before were delivered"
+            reason = "all earlier messages were delivered, according to its mark file"
         elif newest is None:
             reason = "its progress is unknown, so delivered messages are delivered again"
         else:
-            reason = "a copy of the message before was delivered; some after it may be delivered again"
+            reason = "the message before it was delivered; some later ones may be delivered again"
         lines.append(f"delay level {level} continues at queue offset {next_offset} of {queue.max_offset}: {reason}")
     if lines:
         schedule.persist()

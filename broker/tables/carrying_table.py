@@ -53,7 +53,9 @@ class CarryingTable(dict[str, S]):
                 plain = {key: value for key, value in row.items() if value is not None}
                 self[name] = msgspec.convert(plain, self._declared, strict=False)
             except (ValueError, AttributeError) as error:
-                log.error("%s %r in the config file is ignored and kept: %s", self._declared.__name__, name, error)
+                log.error(
+                    "%s %r in the config file is ignored, but kept in the file: %s", self._declared.__name__, name, error
+                )
                 self._unread[name] = row
                 continue
             extras = {key: value for key, value in row.items() if key not in self._known}

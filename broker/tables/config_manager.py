@@ -54,8 +54,8 @@ class ConfigManager(ABC):
             self.decode(document)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreError(
-                f"{self.file.path} does not fit its table ({error}): repair it, or delete it and its .bak; what the store "
-                "knows is then rebuilt from it"
+                f"{self.file.path} does not have the structure of its table ({error}): repair it, or delete it and its "
+                ".bak; it is then rebuilt from the store as far as possible"
             ) from None
 
     def persist(self) -> None:

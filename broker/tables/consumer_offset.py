@@ -218,7 +218,7 @@ class ConsumerOffsetManager(ConfigManager):
                     raise ValueError("the key is not topic@group")
                 self.table[key] = {int(queue_id): int(consumer_offset) for queue_id, consumer_offset in queues.items()}
             except (AttributeError, TypeError, ValueError) as error:
-                log.error("%s: offsets of %r are ignored and kept: %s", self.file.path, key, error)
+                log.error("%s: offsets of %r are ignored, but kept in the file: %s", self.file.path, key, error)
                 self._unread[key] = queues
         self._count = sum(map(len, self.table.values()))
 

@@ -78,7 +78,11 @@ class CopyForward:
         self._waiting = found[found >= self.carried_to][::-1].tolist()
         self._target = end_offset
         if self._waiting:
-            log.info("%d pending timer messages before %d are copied forward", len(self._waiting), end_offset)
+            log.info(
+                "%d pending timer messages before physical offset %d are copied to the log's end",
+                len(self._waiting),
+                end_offset,
+            )
         self._copy_some()
 
     def _copy_some(self) -> None:
@@ -110,7 +114,7 @@ class CopyForward:
             shift_ms = self._steps.shift_ms(physical_offset, timer.store_timestamp_ms) if timer.is_relative else 0
             message = carried_copy(decode_record(view), timer.due_ms + shift_ms)
         except ValueError as error:
-            log.error("the timer message at %d is lost: %s", physical_offset, error)
+            log.error("the timer message at physical offset %d is lost: %s", physical_offset, error)
             return True
         self._expect(timer.out_ms)
         result = self._store.commit_log.put(message)
@@ -121,7 +125,7 @@ class CopyForward:
                 self._copied.add(first)
             return True
         reason = result.reason or result.status.name
-        log.error("the timer message at %d cannot be copied forward: %s", physical_offset, reason)
+        log.error("the timer message at physical offset %d cannot be copied to the log's end: %s", physical_offset, reason)
         if result.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             return True
         self.refusal = f"pending timer messages cannot be copied out of a file that is to be deleted: {reason}"

@@ -84,7 +84,7 @@ class TimerReader:
             return read_timer_record(file.view[: file.wrote], self._precision_ms, physical_offset - file.start_offset)
         except ValueError as error:
             if physical_offset >= self._store.min_physical_offset:
-                log.error("the timer message at %d is lost: %s", physical_offset, error)
+                log.error("the timer message at physical offset %d is lost: %s", physical_offset, error)
             return None
 
     def plain_times(self, physical_offset: int, size: int) -> tuple[int, int, bool, int] | None:
@@ -148,8 +148,8 @@ class TimerEnqueue:
                 self._append_units(rows, rows.columns.found, np.full(len(rows.sizes), self._clock.message_time_ms()))
         except OSError as error:
             if self.refusal is None:
-                log.error("timers cannot be entered: %s; trying again", error)
-            self.refusal = f"timers cannot be entered: {error}"
+                log.error("timer messages cannot be added to the timer wheel: %s; trying again", error)
+            self.refusal = f"timer messages cannot be added to the timer wheel: {error}"
             return False
         self.refusal = None
         count = len(units) // CONSUME_QUEUE_UNIT_SIZE

@@ -271,8 +271,8 @@ class TimerMessageService:
             self._roll_refusal = None
         except OSError as error:
             if self._roll_refusal is None:
-                log.error("timers cannot be rolled: %s; trying again", error)
-            self._roll_refusal = f"timers cannot be rolled: {error}"
+                log.error("timer messages cannot be rolled: %s; trying again", error)
+            self._roll_refusal = f"timer messages cannot be rolled: {error}"
         finally:
             if count:
                 self._turn.arm()
@@ -314,7 +314,7 @@ class TimerMessageService:
                     return
             message = due_copy(view, position, now_ms, self._precision_ms)
         except ValueError as error:
-            log.error("the timer message at %d is lost: %s", physical_offset, error)
+            log.error("the timer message at physical offset %d is lost: %s", physical_offset, error)
             return
         try:
             result = self._sink.put(message, physical_offset)
@@ -415,7 +415,7 @@ class TimerMessageService:
         except OSError as error:
             # Data written since the last sync may be lost, and the kernel reports such an error only once.
             self._write_failed = True
-            log.error("timer files cannot be synced: %s; after a crash all timers are entered again", error)
+            log.error("timer files cannot be synced: %s; after a crash, timers are rebuilt from the CommitLog", error)
 
     # --- queries and cancelling -------------------------------------------------------------------------------------
 

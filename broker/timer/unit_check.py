@@ -66,14 +66,16 @@ class UnitCheck:
         has_unit[rows[named & ~is_pointer]] = True
         missing = found & (places <= self._entered_to) & (outs_ms >= self._read_time_ms) & ~has_unit
         if wrong.any():
-            self.problem = f"the unit of the message at {int(unit_places[wrong][0])} does not match its record"
+            place = int(unit_places[wrong][0])
+            self.problem = f"the timer-log unit of the message at physical offset {place} does not match its record"
         elif missing.any():
-            self.problem = f"the message at {int(places[missing][0])} has no unit"
+            self.problem = f"the timer log has no unit of the message at physical offset {int(places[missing][0])}"
 
     def finish(self, min_physical_offset: int) -> str:
         """Return the problem, or "", after `take` got all records. The log begins at `min_physical_offset`."""
         to_come = (unit_times(self._units) >= self._read_time_ms) & (self._places >= min_physical_offset)
         stray = to_come & ~self._is_named
         if not self.problem and stray.any():
-            self.problem = f"a unit refers to a message at {int(self._places[stray][0])}, but there is no record"
+            place = int(self._places[stray][0])
+            self.problem = f"a unit of the timer log refers to physical offset {place}, where there is no record"
         return self.problem

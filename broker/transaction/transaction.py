@@ -168,7 +168,9 @@ class TransactionalMessageService:
             self._progress.ops_stored(ended)
         except (OSError, RemotingError) as error:
             reason = error.remark if isinstance(error, RemotingError) else error
-            log.error("the half messages %s are ended, but their op messages cannot be stored: %s", ended, reason)
+            log.error(
+                "the transactions of half messages %s ended, but their op messages cannot be stored: %s", ended, reason
+            )
             self._progress.advance()
         self._check.half_done()
 

@@ -237,11 +237,12 @@ class TransactionCheck:
         except RemotingError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            topic = f"only in the log at {head.physical_offset}: {error.remark}"
+            topic = f"the log only, at physical offset {head.physical_offset}: {error.remark}"
         self._progress.copies.pop(head.first_offset, None)
         self._progress.done(head.queue_offset)
         log.error(
-            "the transaction of %s (topic %s, group %s) was not ended after %d checks; it is now in %s",
+            "the transaction of %s (topic %s, group %s) was neither committed nor rolled back after %d checks; "
+            "it is now in %s",
             head.unique_key, head.real_topic, head.producer_group, head.check_times, topic,
         )  # fmt: skip
 
@@ -251,7 +252,9 @@ class TransactionCheck:
         producers = self._clients.producer_clients(group) if group else []
         channels = [producer.channel for producer in producers if producer.channel.is_writable]
         if not channels:
-            log.warning("the transaction of %s cannot be checked: group %s has no producer here", half.unique_key, group)
+            log.warning(
+                "the transaction of %s cannot be checked: producer group %s has no reachable client", half.unique_key, group
+            )
             return
         self._asked += 1
         header = CheckTransactionStateRequestHeader(

@@ -29,10 +29,10 @@ def folder_problem(topic: str) -> str | None:
     other queue continues.
     """
     if "/" in topic or "\0" in topic or topic in (".", ".."):
-        return f"topic {topic!r}: no folder can have this name"
+        return f"topic {topic!r} cannot be the name of a folder"
     size = len(topic.encode(errors="replace"))
     if size > _FOLDER_NAME_SIZE_MAX:
-        return f"topic {topic[:40]}... has {size} bytes, at most {_FOLDER_NAME_SIZE_MAX} are possible"
+        return f"topic {topic[:40]}... has {size} bytes, at most {_FOLDER_NAME_SIZE_MAX} are allowed"
     return None
 
 

@@ -58,7 +58,7 @@ class MultiDispatch:
         keys = [self._key(name, message.queue_id) for name in names.split(",")]
         for key in keys:
             if _LEGAL_NAME.fullmatch(key[0]) is None or key == (message.topic, message.queue_id):
-                raise ValueError(f"property {INNER_MULTI_DISPATCH}={names}: {key[0]!r} cannot be a further queue")
+                raise ValueError(f"property {INNER_MULTI_DISPATCH}={names}: {key[0]!r} is not a valid additional queue")
         self._check_count(keys, queue_offsets, taken)
         units = {key: taken.get(key) or queue_offsets.get(key, 0) for key in keys}
         taken.update({key: queue_offset + 1 for key, queue_offset in units.items()})
@@ -74,7 +74,9 @@ class MultiDispatch:
         if self._with_lmq and new:
             count = sum(1 for name, _ in (*queue_offsets, *taken) if name.startswith(LMQ_PREFIX)) + len(new)
             if count > self._lmq_max:
-                raise ValueError(f"queue {min(new)} would be one of {count}, maxLmqConsumeQueueNum allows {self._lmq_max}")
+                raise ValueError(
+                    f"with {min(new)} there would be {count} LMQ queues, maxLmqConsumeQueueNum allows {self._lmq_max}"
+                )
 
     def units_of(self, properties: Mapping[str, str], queue_id: int) -> Iterator[tuple[QueueKey, int]]:
         """Yield the further queues of a stored record and its queue offset in each, from its two properties.

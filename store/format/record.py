@@ -207,16 +207,16 @@ def bounds(view: memoryview, position: int) -> tuple[int, int, int, int]:
     body_start = position + _FIXED_SIZES[view[position + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
     end = position + size
     if body_start > end:
-        raise BadRecordError(f"hosts pass the record's end at {end}")
+        raise BadRecordError(f"hosts extend beyond the record's end at {end}")
     topic_start = body_start + _UINT32.unpack_from(view, body_start - 4)[0] + topic_length_size
     if topic_start + 2 > end:
-        raise BadRecordError(f"body passes the record's end at {end}")
+        raise BadRecordError(f"body extends beyond the record's end at {end}")
     topic_size = view[topic_start - 1]
     if topic_length_size == 2:
         topic_size |= view[topic_start - 2] << 8
     properties_start = topic_start + topic_size + 2
     if properties_start > end:
-        raise BadRecordError(f"topic of {topic_size} bytes passes the record's end at {end}")
+        raise BadRecordError(f"topic of {topic_size} bytes extends beyond the record's end at {end}")
     properties_size = _UINT16.unpack_from(view, properties_start - 2)[0]
     if properties_start + properties_size != end:
         raise BadRecordError(f"properties of {properties_size} bytes do not end with the record at {end}")
@@ -317,13 +317,15 @@ def check_record(view: memoryview, position: int, physical_offset: int, check_cr
     size, body_start, topic_start, topic_size = bounds(view, position)
     claimed = physical_offset_of(view, position)
     if claimed != physical_offset:
-        raise BadRecordError(f"a record of physical offset {claimed} is left over at {physical_offset}")
+        raise BadRecordError(
+            f"the record at {physical_offset} has physical offset {claimed}: it is left over from before a truncation"
+        )
     body_size = int.from_bytes(view[body_start - 4 : body_start], "big")
     if check_crc:
         crc = crc32(view[body_start : body_start + body_size]) & CRC_MASK
         stored_crc = int.from_bytes(view[position + 8 : position + 12], "big")
         if crc != stored_crc:
-            raise BadRecordError(f"CRC of the body is {crc:#x}, the record says {stored_crc:#x}")
+            raise BadRecordError(f"CRC of the body is {crc:#x}, the record has {stored_crc:#x}")
     if topic_size == 0 or 0 in view[topic_start : topic_start + topic_size]:
         raise BadRecordError("topic is empty or has zero bytes")
     properties_start, end = topic_start + topic_size + 2, position + size

@@ -133,16 +133,16 @@ class LogFollower:
         self._header = b""
         files = self._log.mapped_files
         if not 0 <= size <= BODY_SIZE_MAX:
-            raise FollowError(f"a frame of {size} bytes; the limit is {BODY_SIZE_MAX}")
+            raise FollowError(f"the master sent a frame of {size} bytes; the limit is {BODY_SIZE_MAX}")
         if not files.files:
             if offset % files.file_size:
-                raise FollowError(f"the master begins at {offset}, where no file of {files.file_size} bytes begins")
+                raise FollowError(f"the master's log begins at {offset}, where no file of {files.file_size} bytes begins")
             if not size:
                 return
             self._log.begin_raw(offset)
             self._dispatched = offset
         if offset != self.max_offset:
-            raise FollowError(f"a frame of offset {offset}, but this log ends at {self.max_offset}")
+            raise FollowError(f"the master sent a frame of offset {offset}, but this log ends at {self.max_offset}")
         if size and (problem := self._problem()):
             raise FollowError(problem)
         self._missing = size

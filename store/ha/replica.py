@@ -39,7 +39,7 @@ class Replica:
             self._begin(REPLICA_REPORT_STRUCT.unpack_from(data)[0])
         reported = int(REPLICA_REPORT_STRUCT.unpack_from(data, end - _REPORT_SIZE)[0])
         if reported < 0:
-            raise ReplicaError(f"it reports {reported}, which is no physical offset")
+            raise ReplicaError(f"it reports {reported}, which is not a physical offset")
         if reported > self.next_offset:
             raise ReplicaError(f"it reports {reported}, but was sent the log only up to {self.next_offset}")
         is_changed = reported != self.reported_offset
@@ -57,7 +57,7 @@ class Replica:
         elif reported > end:
             raise ReplicaError(f"its log ends at {reported}, after the master's end at {end}: the logs have diverged")
         else:
-            raise ReplicaError(f"its log ends at {reported}, before the master's begins at {begin}: it must start empty")
+            raise ReplicaError(f"its log ends at {reported}, before the master's begins at {begin}: empty its store")
 
     def next_transfer(self) -> tuple[bytes, memoryview] | None:
         """Return header and bytes of the next frame, or None if the slave was sent everything that is written."""

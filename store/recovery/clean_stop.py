@@ -155,7 +155,7 @@ def decode(data: bytes) -> CleanStop:
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None
     if found.format not in (1, _FORMAT):
-        raise ValueError(f"its format is {found.format}, {_FORMAT} is the newest that is known")
+        raise ValueError(f"its format is {found.format}, the newest known format is {_FORMAT}")
     return found
 
 
@@ -163,7 +163,7 @@ def load(disk: Disk, root: str) -> tuple[CleanStop | None, str]:
     """Return (the saved state or None if it is missing or damaged, what is wrong with it). Raises OSError."""
     path = f"{root}/{FILE_NAME}"
     if not disk.exists(path):
-        return None, f"{FILE_NAME} is missing: only its .bak is there" if disk.exists(f"{path}.bak") else ""
+        return None, f"{FILE_NAME} is missing: only its .bak exists" if disk.exists(f"{path}.bak") else ""
     try:
         return decode(disk.read_file(path)), ""
     except ValueError as error:

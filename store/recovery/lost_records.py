@@ -80,8 +80,8 @@ class LostRecords:
         request = decode_dispatch_request(view, start, self._delay_levels.tags_code)
         queue.append(queue.max_offset, (end, request.size, request.tags_code))
         return (
-            f"the record at {end} has queue offset {numbers[0]} of {queue.topic}/{queue.queue_id}, expected is "
-            f"{queue.max_offset - 1}: that one is used"
+            f"the record at {end} has queue offset {numbers[0]} of {queue.topic}/{queue.queue_id} instead of the expected "
+            f"{queue.max_offset - 1}, which is used"
         )
 
 

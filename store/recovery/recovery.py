@@ -133,7 +133,7 @@ class Recovery:
             if scan.position >= known.log_begin:
                 break
         if scan.position < known.log_begin:
-            self._report.repairs.append(f"log files before {known.log_begin}, deleted before, are deleted again")
+            self._report.repairs.append(f"log files before {known.log_begin}, which had been deleted, are deleted again")
             while files.min_offset < known.log_begin:
                 files.delete_first()
         else:
@@ -215,8 +215,8 @@ class Recovery:
         newest_ms = self._last_store_timestamp_ms
         if not report.clean and start > known_end and (physic_ms > newest_ms or logics_ms > newest_ms + _FUTURE_MS):
             report.repairs.append(
-                f"the checkpoint has {physic_ms} and {logics_ms}, but the newest record {newest_ms}: it is "
-                f"ignored, and the log is read from {known_end} on"
+                f"the checkpoint has the store times {physic_ms} and {logics_ms}, but the newest record has {newest_ms}: "
+                f"the checkpoint is ignored, and the log is read from {known_end} on"
             )
             self._set_back(known_end)
             self._carry(known_end)
@@ -413,7 +413,7 @@ class Recovery:
             self._leave_torn_properties()
         end = report.end_offset
         if any(files.view(end, RECORD_SIZE_MIN) or b""):
-            line = f"bytes behind the log's end at {end} are cut off: {report.end_reason}"
+            line = f"bytes after the log's end at {end} are cut off: {report.end_reason}"
             if report.synced_timestamp_ms is None or report.synced_timestamp_ms > self._last_store_timestamp_ms:
                 until = recovery_start.written_to(files, end)
                 now_ms = self._clock.message_time_ms()
@@ -440,7 +440,7 @@ class Recovery:
             if record is None or record[1] < synced_ms or recovery_start.properties_parse(self._files, physical_offset):
                 return
             self._report.end_offset = physical_offset
-            self._report.end_reason = "the properties do not parse"
+            self._report.end_reason = "the properties cannot be parsed"
 
     # --- queues before the start -----------------------------------------------------------------------------------
 

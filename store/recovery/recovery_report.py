@@ -61,5 +61,5 @@ def loss_window(config: MessageStoreConfig) -> str:
     if config.flush_disk_type == "SYNC_FLUSH":
         return "SYNC_FLUSH: nothing acknowledged is lost by a power cut"
     pages, longest = config.flush_commit_log_least_pages, config.flush_commit_log_thorough_interval
-    few = f" ({longest} ms while fewer than {pages} pages wait)" if pages else ""
-    return f"ASYNC_FLUSH: a power cut may take what came in the last {config.flush_interval_commit_log} ms{few}"
+    few = f" ({longest} ms while fewer than {pages} pages are unsynced)" if pages else ""
+    return f"ASYNC_FLUSH: a power cut may lose the messages of the last {config.flush_interval_commit_log} ms{few}"

@@ -147,7 +147,7 @@ class TimerCheckpoint:
             return False
         self.state = TimerState(read_time_ms, self.state.log_end, queue_offset, read_time_ms + 1, 0)
         self.sealed, self.written_ms, self.wheel_sum = False, None, -1
-        self.adopted = "the progress is that of another broker"
+        self.adopted = "the progress was taken over from another broker"
         return True
 
     def mark(self, state: TimerState) -> None:

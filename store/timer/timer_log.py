@@ -68,7 +68,8 @@ class TimerLog:
     def __init__(self, disk: Disk, directory: str, file_size: int, open_files: OpenFiles | None = None) -> None:
         """`file_size` is mappedFileSizeTimerLog."""
         if file_size < _UNIT_SIZE + TIMER_LOG_BLANK_SIZE:
-            raise ValueError(f"mappedFileSizeTimerLog = {file_size}: a unit takes {_UNIT_SIZE} bytes, the blank after it 16")
+            size_min = _UNIT_SIZE + TIMER_LOG_BLANK_SIZE
+            raise ValueError(f"mappedFileSizeTimerLog={file_size}: a unit and the blank after it need {size_min} bytes")
         self.units_per_file = (file_size - TIMER_LOG_BLANK_SIZE) // _UNIT_SIZE
         self.directory = directory
         self._files = MappedFileQueue(disk, directory, file_size, open_files=open_files)

@@ -116,7 +116,9 @@ class TimerStore:
         for found in self._checkpoint.problems:
             log.warning("%s: the missing state is taken from timermark, or from the CommitLog", found)
         if written_ms is not None and state.read_time_ms > written_ms:
-            log.warning("timercheck has the read time %d, but was written at %d", state.read_time_ms, written_ms)
+            log.warning(
+                "timercheck has read time %d, but was written at %d, which is used instead", state.read_time_ms, written_ms
+            )
             state = TimerState(written_ms, state.log_end, state.queue_offset, written_ms + 1)
         queue_offset = min(state.queue_offset, max_queue_offset)
         oldest_ms = self._slot_ms(now_ms) - (self._slots_total - _BLANK_SLOTS) * self._precision_ms
@@ -124,10 +126,10 @@ class TimerStore:
         self._late_due_ms = state.delivered_before_ms
         problem = self._recover_log(state, sealed, max_physical_offset)
         if problem:
-            log.warning("timers are entered again from the CommitLog: %s", problem)
+            log.warning("timers are rebuilt from the CommitLog: %s", problem)
         complete = sealed and not problem
         if not sealed:
-            problem = problem or "timercheck was written by another broker, or by none"
+            problem = problem or "timercheck has no valid seal: it is missing, damaged or from another broker"
         self._whole_from = queue_offset
         self.queue_offset = queue_offset if complete else 0
         entered_to = self._recover_wheel(state.read_time_ms, is_ours=complete)
@@ -151,13 +153,13 @@ class TimerStore:
                     self._log.sync_from(self._checkpoint.durable_state.log_end)
                     return ""
             else:
-                problem = f"{self._log.directory} is valid in [{begin}, {end}), timercheck says {state.log_end}"
+                problem = f"{self._log.directory} is valid in [{begin}, {end}), but log_end in timercheck is {state.log_end}"
         self._log.start_over(state.log_end)
         return problem
 
     def start_over(self, problem: str) -> None:
         """Discard the recovered state because the log is not trustworthy; everything is entered again. Raises OSError."""
-        log.warning("timers are entered again from the CommitLog: %s", problem)
+        log.warning("timers are rebuilt from the CommitLog: %s", problem)
         self._log.start_over(self._log.end)
         self._wheel.clear_from(self.read_time_ms)
         self._newest = (-1, 0, 0)

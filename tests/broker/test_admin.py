@@ -324,7 +324,7 @@ async def test_too_long_group_name_is_refused_naming_it_and_the_limit(tools: Too
     answer = await tools.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert (answer.remark or "").startswith("the group is not created: its retry topic %RETRY%ggg")
-    assert "has 307 bytes, at most 255 are possible" in (answer.remark or "")
+    assert "has 307 bytes, at most 255 are allowed" in (answer.remark or "")
 
 
 async def test_groups_are_created_shown_and_deleted(tools: Tools) -> None:

@@ -238,9 +238,9 @@ async def test_producer_groups_are_limited_and_removed_with_their_connection(cha
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (heartbeat("c" * 256), "clientID of 256 characters, limit 255"),
-        (encode_body(HeartbeatData("c", [ProducerData("g" * 256)], [])), "group name of 256 characters, limit 255"),
-        (heartbeat("c", ["T" * 1000] * 1100), "subscriptions of 1101100 characters in one group, limit 1048576"),
+        (heartbeat("c" * 256), "clientID has 256 characters, the limit is 255"),
+        (encode_body(HeartbeatData("c", [ProducerData("g" * 256)], [])), "group name has 256 characters, the limit is 255"),
+        (heartbeat("c", ["T" * 1000] * 1100), "subscriptions of one group have 1101100 characters, the limit is 1048576"),
     ],
 )
 async def test_too_long_heartbeat_fields_are_refused_with_the_limit(path, body, words):

@@ -144,6 +144,9 @@ async def test_unreadable_row_is_kept_unchanged() -> None:
 async def test_table_of_wrong_shape_is_refused_naming_the_file(file: str, content: bytes) -> None:
     disk = MemoryDisk()
     disk.write_file(f"/store/config/{file}.json", content)
-    with pytest.raises(StartError, match=rf"^/store/config/{file}.json does not fit its table \(.*\): repair it, or delete"):
+    with pytest.raises(
+        StartError,
+        match=rf"^/store/config/{file}.json does not have the structure of its table \(.*\): repair it, or delete",
+    ):
         async with running_broker(disk=disk):
             pass

@@ -79,7 +79,7 @@ async def test_slave_with_another_name_finds_no_master_and_logs_it(caplog: Any) 
     ):
         await send(client, master, 3)
         await until(
-            lambda: "knows no master of broker other (cluster DefaultCluster): this slave copies nothing" in caplog.text
+            lambda: "has no master of broker other (cluster DefaultCluster): this slave copies nothing" in caplog.text
         )
         assert end_of(slave) == 0
 
@@ -90,4 +90,4 @@ async def test_slave_of_another_cluster_is_reported_by_the_name_server(caplog: A
         running_broker(ns),
         running_broker(ns, store=SLAVE, broker_id=1, broker_cluster_name="Elsewhere"),
     ):
-        await until(lambda: "registered, but others of that name belong to cluster DefaultCluster" in caplog.text)
+        await until(lambda: "registered, but other brokers of its name belong to cluster DefaultCluster" in caplog.text)

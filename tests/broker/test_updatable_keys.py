@@ -55,7 +55,7 @@ async def test_refused_change_has_no_effect_and_a_reason():
         body = b"traceOn=false\ndeleteWhen=junk\n"
         answer = await ask(client, broker, RequestCode.UPDATE_BROKER_CONFIG, None, body)
         assert (answer.code, answer.remark) == (
-            1, "deleteWhen=junk: expected hours from 00 to 23, several with ; between",
+            1, "deleteWhen=junk: expected hours from 00 to 23, separated by ';'",
         )  # fmt: skip
         assert broker.config.trace_on and broker.store_config.delete_when == "04"
         body = b"".join(b"key%d=1\n" % number for number in range(5_000))

@@ -62,7 +62,7 @@ def test_a_head_request_gets_no_body(server):
     ("request_text", "status", "said"),
     [
         ("POST /hello HTTP/1.1\r\n\r\n", 405, "only GET and HEAD are served"),
-        ("GET /secret HTTP/1.1\r\n\r\n", 404, "there are /hello, /broken"),
+        ("GET /secret HTTP/1.1\r\n\r\n", 404, "not found: this port serves /hello, /broken"),
         ("GET\r\n\r\n", 400, "speaks HTTP/1.1"),
         ("GET /hello HTTP/2\r\n\r\n", 400, "speaks HTTP/1.1"),
         ("GET /hello HTTP/1.1\r\nx: " + "y" * HEAD_SIZE_MAX + "\r\n\r\n", 431, f"more than {HEAD_SIZE_MAX} bytes"),

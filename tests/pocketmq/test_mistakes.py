@@ -204,7 +204,8 @@ STORES = {
     ),
     "pocketmq store verify file": (3, "file is a file: give the store's root, the folder that has `commitlog` in it"),
     "pocketmq store verify plain": (
-        3, "plain is no store: there is no folder plain/commitlog (if the log lies elsewhere, name it with --commitlog)",
+        3, "plain is not a store: there is no folder plain/commitlog (if the log is elsewhere, give its folder with "
+        "--commitlog)",
     ),
     "pocketmq store import other nowhere": (3, "cannot read nowhere: No such file or directory"),
     "pocketmq store import store file": (

@@ -99,7 +99,7 @@ def test_damaged_record_is_never_decoded_beyond_its_bytes(one: Message, data: st
 def test_short_record_with_flags_of_ipv6_hosts_is_refused(host_bits: int) -> None:
     record = bytearray(encode(Message("T", 0, b"", bytes(8), bytes(8))))
     record[39] ^= host_bits
-    with pytest.raises(BadRecordError, match="hosts pass the record's end at 92"):
+    with pytest.raises(BadRecordError, match="hosts extend beyond the record's end at 92"):
         bounds(memoryview(record), 0)
 
 
@@ -144,7 +144,9 @@ def test_ipv6_flags_come_from_the_hosts_not_from_the_sender() -> None:
 def test_a_record_that_stands_at_another_offset_is_refused() -> None:
     data = memoryview(encode(message(), physical_offset=1000))
     assert check_record(data, 0, 1000) == len(data)
-    with pytest.raises(BadRecordError, match="1000 is left over at 2000"):
+    with pytest.raises(
+        BadRecordError, match="the record at 2000 has physical offset 1000: it is left over from before a truncation"
+    ):
         check_record(data, 0, 2000)
 
 

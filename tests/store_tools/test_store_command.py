@@ -135,7 +135,7 @@ def test_a_store_in_use_is_read_but_not_written(tmp_path: Path) -> None:
     ("arguments", "exit_code", "said"),
     [
         (("verify", "/nowhere"), 3, "there is no folder /nowhere: give the store's root"),
-        (("verify", "/usr"), 3, "is no store: there is no folder /usr/commitlog"),
+        (("verify", "/usr"), 3, "is not a store: there is no folder /usr/commitlog"),
         (("verify", __file__), 3, "is a file: give the store's root"),
         (("import", "/nowhere/store", "/nowhere/file"), 3, "cannot read /nowhere/file: No such file"),
         (("dump", "{root}", "--from", "soon"), 64, "--from soon: expected a time such as"),
@@ -143,7 +143,7 @@ def test_a_store_in_use_is_read_but_not_written(tmp_path: Path) -> None:
         (("dump", "{root}", "--limit", "-1"), 64, "--limit -1: expected a whole number not below 0"),
         (("verify", "{root}", "--delay-level", "1s 2x"), 64, "level 2 is '2x'"),
         (("verify", "{root}", "--workers", "-1"), 64, "--workers"),
-        (("explain", "{root}"), 64, "is not a place: give ROOT:PHYSICAL_OFFSET"),
+        (("explain", "{root}"), 64, "is not a valid place: expected ROOT:PHYSICAL_OFFSET"),
         (("explain", "{root}:999999999"), 64, "not 999999999"),
     ],
 )

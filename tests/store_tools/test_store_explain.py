@@ -154,12 +154,12 @@ def test_timer_files_are_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("{root}", "is not a place: give ROOT:PHYSICAL_OFFSET"),
+        ("{root}", "is not a valid place: expected ROOT:PHYSICAL_OFFSET"),
         ("{root}:99999999", "physical offsets 0 to 32768"),
         ("{root}/nowhere:0", "there is no file or folder"),
         ("{root}/checkpoint:5000", "has 4096 bytes"),
-        ("{root}/config/topics.json:0", "does not know the format"),
-        ("{root}:-1", "is not a place"),
+        ("{root}/config/topics.json:0", "/config/topics.json is unknown: expected ROOT:PHYSICAL_OFFSET"),
+        ("{root}:-1", "is not a valid place"),
     ],
 )
 def test_invalid_place_is_refused_with_explanation(root: Path, place: str, said: str) -> None:

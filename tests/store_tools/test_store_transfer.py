@@ -115,7 +115,7 @@ def test_queue_outside_the_topic_table_is_refused(tmp_path: Path) -> None:
     result = imported(copy, "\n".join(json.dumps({**row, "queueId": number}) for number in (2, 3)))
     assert (result.imported, result.refusals) == (
         1,
-        ["line 2 refused: queueId is 3, but Topic0 has 3 queues by config/topics.json"],
+        ["line 2 refused: queueId is 3, but Topic0 has 3 queues according to config/topics.json"],
     )
     assert sorted(path.name for path in (copy / "consumequeue/Topic0").iterdir()) == before
 

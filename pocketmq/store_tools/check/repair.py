@@ -31,7 +31,9 @@ EXIT_REFUSED: Final = 4
 def agreed(console: Console) -> bool:
     """Ask for confirmation; without a terminal the answer is no."""
     if not sys.stdin.isatty():
-        console.print("not asked, since standard input is not a terminal: use --yes to agree", markup=False)
+        console.print(
+            "standard input is not a terminal, so you are not asked to confirm: use --yes to confirm", markup=False
+        )
         return False
     return input("go on? [y/N] ").strip().lower() in ("y", "yes")
 

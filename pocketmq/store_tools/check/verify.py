@@ -215,7 +215,7 @@ class Verify:
             )
             findings.add(finding)
         if check.lost:
-            what = f"{check.lost} queue units point into the damage: these messages are lost"
+            what = f"{check.lost} queue units point into damaged parts of the log: these messages are lost"
             findings.add(Finding(Severity.NOTE, "lost", folder, -1, what))
         if check.ahead:
             # A unit that points exactly at the end was written for a record there, which is lost.

@@ -66,7 +66,7 @@ def _split(place: str) -> tuple[str, int]:
         number = -1
     path = os.path.expanduser(path)
     if not colon or number < 0:
-        raise PlaceError(f"{place!r} is not a place: give {_WHAT}")
+        raise PlaceError(f"{place!r} is not a valid place: expected {_WHAT}")
     if not os.path.exists(path):
         raise PlaceError(f"there is no file or folder {path}")
     return path, number
@@ -93,7 +93,7 @@ def _in_file(path: str, position: int) -> Drawing:
         return _index(StoreFiles(os.path.dirname(folder)), path, position)
     if name in _SMALL:
         return _SMALL[name](path, position)
-    raise PlaceError(f"`explain` does not know the format of {path}: give {_WHAT}")
+    raise PlaceError(f"the format of {path} is unknown: expected {_WHAT}")
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

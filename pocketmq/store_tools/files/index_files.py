@@ -85,7 +85,7 @@ def index_facts(files: StoreFiles, path: str, slot_count: int = 0) -> IndexFileF
         facts = IndexFileFacts(path, size, header, candidate)
         if _fits(files, facts):
             return facts
-    raise ValueError("no number of slots lets the header fit to the entries")
+    raise ValueError("header and entries do not match for any possible number of slots")
 
 
 def _slot_counts(files: StoreFiles, path: str, size: int, header: IndexHeader, known: int) -> Iterator[int]:

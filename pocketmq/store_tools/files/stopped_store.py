@@ -44,7 +44,9 @@ def _take_sizes(config: MessageStoreConfig, files: StoreFiles) -> None:
     keys = files.queue_keys()
     sizes = {size for key in keys if (size := files.queue_row(key).file_size)}
     if len(sizes) > 1:
-        raise StoreError(f"queues have files of several sizes, {sorted(sizes)}: delete those that differ, and repair")
+        raise StoreError(
+            f"queues have files of different sizes, {sorted(sizes)}: delete those of the wrong size, then repair"
+        )
     for size in sizes:
         config.mapped_file_size_consume_queue = size // CONSUME_QUEUE_UNIT_SIZE * CONSUME_QUEUE_UNIT_SIZE
     ext_sizes = {size for key in keys if (size := ext_row(files, key).file_size)}

@@ -97,7 +97,8 @@ def row(*folders: str, unit_size: int = 1) -> Row:
         if file.size == 0:
             found.odd.append((file.path, "the file has no bytes"))
         elif file.size != found.file_size:
-            found.odd.append((file.path, f"the file has {file.size} bytes, the others of its row have {found.file_size}"))
+            what = f"the file has {file.size} bytes, the other files of its sequence have {found.file_size}"
+            found.odd.append((file.path, what))
         elif file.size % unit_size:
             found.odd.append((file.path, f"the file has {file.size} bytes, not a multiple of {unit_size}"))
         if file.size:
@@ -135,8 +136,12 @@ class StoreFiles:
         self._log_folders = [folder.strip() for folder in self.commit_log_folder.split(",") if folder.strip()]
         if not any(os.path.isdir(folder) for folder in self._log_folders):
             inner = next((name for name in _listdir(root) if os.path.isdir(f"{root}/{name}/commitlog")), None)
-            hint = f": did you mean {root}/{inner}?" if inner else " (if the log lies elsewhere, name it with --commitlog)"
-            raise NotAStoreError(f"{root} is no store: there is no folder {self.commit_log_folder}{hint}")
+            hint = (
+                f": did you mean {root}/{inner}?"
+                if inner
+                else " (if the log is elsewhere, give its folder with --commitlog)"
+            )
+            raise NotAStoreError(f"{root} is not a store: there is no folder {self.commit_log_folder}{hint}")
         self.log = row(*self._log_folders)
         self._queue_rows: dict[QueueKey, Row] = {}
         self._open: OrderedDict[str, int] = OrderedDict()

@@ -50,7 +50,7 @@ class ImportRules:
         count = self._queue_counts.get(message.topic)
         if count is not None and not 0 <= message.queue_id < count:
             queues = "one queue" if count == 1 else f"{count} queues"
-            return f"queueId is {message.queue_id}, but {message.topic} has {queues} by config/topics.json"
+            return f"queueId is {message.queue_id}, but {message.topic} has {queues} according to config/topics.json"
         if not 0 <= message.queue_id <= QUEUE_ID_MAX:
             return f"queueId is {message.queue_id}, 0 to {QUEUE_ID_MAX} are allowed"
         return ""
