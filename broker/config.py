@@ -277,7 +277,7 @@ _WITHOUT_EFFECT: Final = {
         controllerAddr fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
         syncControllerMetadataPeriod controllerHeartBeatTimeoutMills asyncLearner startupControllerEnabled
         allAckInSyncStateSet minInSyncReplicas haMaxTimeSlaveNotCatchup""",
-    "name servers are queried only with requests of 5.x": "compatibleWithOldNameSrv sendHeartbeatTimeoutMillis",
+    "member groups and heartbeats use the requests of 5.x": "compatibleWithOldNameSrv sendHeartbeatTimeoutMillis",
     "queue locks are always kept by a single broker": "lockInStrictMode",
     "statistics by queue are always available": "enableDetailStat",
     "there are no commercial statistics": "commercialEnable",
