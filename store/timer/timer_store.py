@@ -116,9 +116,7 @@ class TimerStore:
         for found in self._checkpoint.problems:
             log.warning("%s: the missing state is taken from timermark, or from the CommitLog", found)
         if written_ms is not None and state.read_time_ms > written_ms:
-            log.warning(
-                "timercheck has read time %d, but was written at %d, which is used instead", state.read_time_ms, written_ms
-            )
+            log.warning("timercheck: the read time %d is later than its write time %d", state.read_time_ms, written_ms)
             state = TimerState(written_ms, state.log_end, state.queue_offset, written_ms + 1)
         queue_offset = min(state.queue_offset, max_queue_offset)
         oldest_ms = self._slot_ms(now_ms) - (self._slots_total - _BLANK_SLOTS) * self._precision_ms

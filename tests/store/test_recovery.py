@@ -665,7 +665,7 @@ def test_repeated_crashes_lose_nothing_more() -> None:
 def test_report_names_the_records_a_power_cut_may_lose() -> None:
     for mode, words in (
         ("SYNC_FLUSH", "nothing acknowledged is lost"),
-        ("ASYNC_FLUSH", "in the last 500 ms (10000 ms while"),
+        ("ASYNC_FLUSH", "of the last 500 ms (10000 ms while"),
     ):
         store = MessageStore(small_config(flush_disk_type=mode), MemoryDisk(), VirtualClock())
         (line,) = store.load().lines()
