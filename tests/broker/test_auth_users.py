@@ -427,7 +427,7 @@ def test_codes_restricted_by_4_9_rules_are_restricted_by_5_x_rules():
         ({"acl_enable": True, "rocketmq_home": "/"}, "aclEnable=true and authenticationEnabled=true"),
         ({"authentication_enabled": False}, "authorizationEnabled=true needs authenticationEnabled=true"),
         ({"authentication_whitelist": "10,x"}, "authenticationWhitelist=10,x: expected request codes"),
-        ({"authorization_whitelist": "3001"}, "authorizationWhitelist=3001: the codes 3001 to 3010"),
+        ({"authorization_whitelist": "3001"}, "authorizationWhitelist=3001: request codes 3001 to 3010"),
         ({"init_authentication_user": "root:hidden"}, "initAuthenticationUser: expected"),
         ({"init_authentication_user": '{"username":"root"}'}, "initAuthenticationUser: password is empty"),
         ({"inner_client_authentication_credentials": '["hidden"]'}, "innerClientAuthenticationCredentials: expected"),

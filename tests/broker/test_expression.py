@@ -37,7 +37,7 @@ def test_results_equal_apache_s():
         ("(a = 1", "ends too early"),
         ("", "ends too early"),
         ("a = 1 AND > 2", "character 11, '> 2' is not expected"),
-        ("a = 1 #", "character 7, '#': no token"),
+        ("a = 1 #", "character 7, '#': no valid token"),
         ("a = 'open", "character 5"),
         ("a > 'text'", "'text' cannot be compared by >"),
         ("a = NULL", "use IS NULL"),

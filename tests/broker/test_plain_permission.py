@@ -131,7 +131,7 @@ def test_invalid_file_is_refused_without_showing_secrets(tmp_path, text, said):
 
 def test_without_files_there_are_no_accounts(tmp_path, caplog):
     assert keys(loaded(tmp_path)) == set()
-    assert "there are no accounts" in caplog.text
+    assert "has no accounts: only clients at globalWhiteRemoteAddresses are served" in caplog.text
 
 
 def test_changed_files_are_read_again(tmp_path):

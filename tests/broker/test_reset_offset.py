@@ -121,7 +121,7 @@ async def test_invalid_resets_are_refused(path: DataPath, fields: dict[str, Any]
 async def test_reset_of_one_queue_needs_server_side_reset(path: DataPath) -> None:
     path.services.config.use_server_side_reset_offset = False
     answer = reset(path, queue_id=0, offset=2)
-    assert answer.code == ResponseCode.SYSTEM_ERROR and "useServerSideResetOffset=false" in answer.remark
+    assert answer.code == ResponseCode.SYSTEM_ERROR and "only if useServerSideResetOffset=true" in answer.remark
 
 
 async def test_reset_redelivers_messages_popped_in_order(path: DataPath) -> None:
