@@ -202,5 +202,5 @@ def _head(response: HttpResponse) -> bytes:
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:
-    peer = writer.get_extra_info("peername") or ("a closed connection", 0)
-    return f"{peer[0]}:{peer[1]}"
+    peer = writer.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if peer else "a closed connection"
