@@ -66,7 +66,9 @@ class AdminClient:
         """Send a request to one server, given as host:port. Raises RemotingError or Unreachable."""
         answer = await self.invoke(address, code, header, body, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code} to code {code}")
+            raise RemotingError(
+                answer.code, answer.remark or f"{address} answered request code {code} with code {answer.code}"
+            )
         return answer
 
     async def invoke(

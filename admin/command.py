@@ -158,7 +158,7 @@ def _run(
             raise
         text = f"a server's answer has an unexpected form, or mqadmin has an error: {type(failure).__name__}: {failure}"
         output.result({"error": {"code": None, "message": text}})
-        complain(printable(f"{text} (POCKETMQ_TRACEBACK=1 shows where)"))
+        complain(printable(f"{text} (POCKETMQ_TRACEBACK=1 shows the traceback)"))
         return FAILURE
     return 0
 

@@ -106,7 +106,7 @@ async def _query(
             messages = stored_messages(answer.body, data.broker_name)
             found += (stored for stored in messages if stored.topic == header.topic and is_wanted(stored))
         elif answer.code != ResponseCode.QUERY_NOT_FOUND:
-            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code}")
+            raise RemotingError(answer.code, answer.remark or f"{address} answered with code {answer.code}")
     if not found:
         raise RemotingError(ResponseCode.NO_MESSAGE, NOT_FOUND)
     return sorted(found, key=lambda stored: stored.record.store_timestamp_ms)

@@ -108,7 +108,7 @@ async def pull(
     answer = await admin.invoke(address, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S)
     status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
     if status is None:
-        raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with {answer.code}")
+        raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with code {answer.code}")
     response = answer.header(PullMessageResponseHeader)
     messages = stored_messages(answer.body, queue.broker_name) if status == FOUND else []
     for stored in messages:

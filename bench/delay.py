@@ -128,7 +128,7 @@ def show(ours: dict[str, Result], theirs: dict[str, Result] | None) -> None:
         if measured is not None:
             drained = BURST / max(measured[BURST_LOAD.name]["late_max_ms"], 1) * 1000
             rate = verdict(drained, BURST_PER_S_MIN, False) if measured is ours else f"{drained:,.0f}"
-            console.print(f"{name}: the {BURST:,} come at {rate} a second")
+            console.print(f"{name}: the {BURST:,} arrive at {rate} a second")
 
 
 def judged(load: Load, got: Result, ours: dict[str, Result]) -> list[str]:

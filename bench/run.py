@@ -154,7 +154,9 @@ class Bench:
         if done.returncode != 0:
             raise RuntimeError(f"loadgen against {broker.name}: {done.stderr[-500:]}")
         if "Inf" in done.stdout or "NaN" in done.stdout:
-            raise RuntimeError(f"{broker.name} served no message at all: loadgen {' '.join(arguments)} says {done.stdout}")
+            raise RuntimeError(
+                f"{broker.name} served no message at all: loadgen {' '.join(arguments)} printed {done.stdout}"
+            )
         result: dict[str, Any] = json.loads(done.stdout)
         if result.get("failed"):
             problem = f"{broker.name} refused {result['failed']} requests: {result['last_fail']}"

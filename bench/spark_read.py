@@ -303,7 +303,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=Path("bench-store"), help="(./bench-store)")
     parser.add_argument("--gib", type=float, default=2, help="size of each log (2)")
     parser.add_argument("--master", default="local[1]", help="Spark master (local[1]: parallel tasks share a cache)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs that count (3)")
+    parser.add_argument("--rounds", type=int, default=3, help="measured runs (3)")
     parser.add_argument("--java", action="store_true", help="measure only the data source in Java")
     options = parser.parse_args()
     size = int(options.gib * (1 << 30))

@@ -104,7 +104,7 @@ def run_step(step: str, folder: Path) -> None:
         command = [sys.executable, "-m", "pocketmq", "store", "verify", str(folder)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode != 0:
-            sys.exit(f"verify says {done.returncode}: {done.stdout}")
+            sys.exit(f"verify ended with exit code {done.returncode}: {done.stdout}")
         seconds = time.perf_counter() - began
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu = sum(one.ru_utime + one.ru_stime for one in used)

@@ -79,7 +79,8 @@ def demonstrate() -> str:
     sent, delayed = sum(tour.sent.values()), tour.sent.get(DELAYED, 0)
     if rows != sent + delayed:  # a delayed message is in the log twice: as sent, and as delivered
         raise DemoFailed(
-            f"Spark read {rows} records instead of {sent} messages, {delayed} of them twice because of their delay"
+            f"Spark read {rows} records instead of {sent + delayed}: {sent} messages were sent, and {delayed} delayed ones "
+            "among them are stored twice"
         )
     if lag != 0:
         raise DemoFailed(f"the groups' offsets are {lag} messages behind, though all were consumed")

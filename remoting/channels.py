@@ -82,7 +82,9 @@ class Channels:
         self._unfinished.update(channel, size, now, is_new=is_new)
         if self._unfinished.is_too_much:
             limit = self.limits.max_unfinished_frame_bytes
-            self._drop(self._unfinished, now, f"unfinished frames are more than {limit} bytes (maxUnfinishedFrameBytes)")
+            self._drop(
+                self._unfinished, now, f"unfinished frames of all connections exceed {limit} bytes (maxUnfinishedFrameBytes)"
+            )
 
     def broken(self, channel: "Channel", error: FrameError) -> None:
         """Log an invalid frame of `channel`; at a limited rate if it is of another protocol, as from port scanners."""
@@ -115,7 +117,7 @@ class Channels:
         for channel in self._unsent.connections():
             self._unsent.update(channel, channel.unsent_bytes, now)
         limit = self.limits.max_unsent_bytes
-        self._drop(self._unsent, now, f"unread answers are more than {limit} bytes (maxUnsentBytes)")
+        self._drop(self._unsent, now, f"unread answers of all connections exceed {limit} bytes (maxUnsentBytes)")
 
     def _drop(self, pinned: "PinnedBytes[Channel]", now: float, why: str) -> None:
         for channel in pinned.excess(now):
@@ -133,7 +135,7 @@ class Channels:
         limits = self.limits
         slow_s, rate = limits.slow_connection_seconds, limits.min_connection_bytes_per_second
         self._check_unsent()
-        pace = f"{rate} bytes a second within {slow_s} s (minConnectionBytesPerSecond, slowConnectionSeconds)"
+        pace = f"{rate} bytes a second for {slow_s} s (minConnectionBytesPerSecond, slowConnectionSeconds)"
         for channel in self._unfinished.too_slow(now):
             self.drop(channel, f"it sends its unfinished frame slower than {pace}")
         for channel in self._unsent.too_slow(now):
@@ -141,7 +143,7 @@ class Channels:
         oldest, oldest_silent = now - self.idle_s, now - slow_s
         for channel in list(self.open):
             if channel.closing_s < oldest_silent:
-                self.drop(channel, f"it is closed and did not read its answers within {slow_s} s")
+                self.drop(channel, f"it did not read its remaining answers within {slow_s} s of the close")
             elif channel.last_active < oldest:
                 if not channel.is_closing:
                     log.info("closing %s: idle for %.0f s", channel, self.idle_s)

@@ -77,7 +77,7 @@ class RemotingClient:
             return await channel.invoke(code, header, body, timeout_s)
         except NeverHeard as failure:
             does_so = "enforces TLS" if self._tls is None else "requires another certificate (tls.client.certPath) or none"
-            raise TlsMismatch(f"{failure} before it sent anything: this is how a server behaves that {does_so}") from failure
+            raise TlsMismatch(f"{failure} before it sent anything: the server probably {does_so}") from failure
 
     async def call(
         self,
@@ -90,7 +90,9 @@ class RemotingClient:
         """Like `invoke`, but raise RemotingError with code and remark for an answer other than SUCCESS."""
         answer = await self.invoke(address, code, header, body, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise RemotingError(answer.code, answer.remark or f"{address} answered {answer.code} to code {code}")
+            raise RemotingError(
+                answer.code, answer.remark or f"{address} answered request code {code} with code {answer.code}"
+            )
         return answer
 
     async def invoke_oneway(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> None:

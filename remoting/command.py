@@ -150,7 +150,7 @@ def _decode_json(header: bytes) -> RemotingCommand:
             fields["extFields"] = {name: _text(value) for name, value in ext.items() if value is not None}
         return msgspec.convert(fields, RemotingCommand, strict=False)
     except (*DECODE_ERRORS, AttributeError) as error:
-        raise FrameError(f"header is not JSON of a command: {error}") from None
+        raise FrameError(f"header is not a command in JSON: {error}") from None
 
 
 def _text(value: Any) -> str:

@@ -54,7 +54,7 @@ def request_body(request: Request[Any], declared: type[B]) -> B:
     try:
         return decode_body(declared, request.body or b"{}", REQUEST_BODY_SIZE_MAX)
     except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of code {request.code}: {clipped(error)}") from None
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of request code {request.code}: {clipped(error)}") from None
 
 
 class Deferred:
@@ -102,7 +102,7 @@ class Deferred:
                 channel.deferred_removed()
             channel.respond(response, self._opaque, self._serialize_type)
         except Exception:
-            log.exception("an answer to %s cannot be sent: closing it", channel)
+            log.exception("closing %s: an answer to it cannot be sent", channel)
             try:
                 channel.close()
             except Exception:

@@ -16,8 +16,8 @@ def not_written(error: Exception) -> str:
     """Return the remark for a change that could not be written."""
     if isinstance(error, OSError):
         name = str(error.filename or "a file of config/").removesuffix(".tmp")
-        return f"not done: {name} cannot be written ({error.strerror or error})"
-    return f"not done: a file of config/ cannot be written ({error})"
+        return f"the change is refused: {name} cannot be written ({error.strerror or error})"
+    return f"the change is refused: a file of config/ cannot be written ({error})"
 
 
 def when_written(answer: Response | Deferred, *written: Written | None) -> Response | Deferred:

@@ -28,8 +28,10 @@ class Foreign(NamedTuple):
 
 
 _HTTP_CLIENT: Final = Foreign("it speaks HTTP, but this port serves RocketMQ clients (HTTP: see metricsPort)", _HTTP_ANSWER)
-_HTTP_SERVER: Final = Foreign("it speaks HTTP, so it is no RocketMQ server")
-_TLS_CLIENT: Final = Foreign("it begins TLS, but this server has no certificate (tls.server.certPath)", _TLS_ALERT)
+_HTTP_SERVER: Final = Foreign("it speaks HTTP, so it is not a RocketMQ server")
+_TLS_CLIENT: Final = Foreign(
+    "it starts a TLS handshake, but this server has no certificate (tls.server.certPath)", _TLS_ALERT
+)
 
 
 def foreign_protocol(data: bytes, start: int) -> Foreign | None:

@@ -95,7 +95,7 @@ class FrameBuffer:
             if header_end - start - 8 > self._header_size_max:
                 raise FrameError(f"header of {mark & 0xFFFFFF} bytes, limit (maxHeaderBytes) {self._header_size_max}")
             if header_end > frame_end:
-                raise FrameError(f"header of {mark & 0xFFFFFF} bytes in a frame of {length + 4}")
+                raise FrameError(f"header of {mark & 0xFFFFFF} bytes does not fit into a frame of {length + 4} bytes")
             if frame_end > end:
                 needed = frame_end - start
                 break

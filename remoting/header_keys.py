@@ -57,7 +57,7 @@ def decode_fields(header: bytes) -> dict[str, Any]:
     try:
         return _decode_object(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FrameError(f"header is not JSON of a command: {error}") from None
+        raise FrameError(f"header is not a command in JSON: {error}") from None
 
 
 def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -> None:
@@ -80,7 +80,7 @@ def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -
     try:
         json.loads(header, object_pairs_hook=_once, parse_int=len, parse_float=len)
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"header is not JSON of a command: {error}") from None
+        raise FrameError(f"header is not a command in JSON: {error}") from None
 
 
 def too_many_keys() -> FrameError:

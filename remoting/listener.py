@@ -205,8 +205,8 @@ class Listener:
         try:
             await self._make_channel(connection, accepted, context)
         except OSError as error:  # includes ssl.SSLError and TimeoutError
-            kind, why = "connection" if context is None else "TLS connection", str(error) or "it has gone"
-            log.warning("closing %s: no %s: %s", peer, kind, why)
+            kind, why = "connection" if context is None else "TLS connection", str(error) or "the peer has disconnected"
+            log.warning("closing %s: the %s cannot be established: %s", peer, kind, why)
             accepted.close()
         except Exception:
             log.exception("closing %s", peer)
@@ -259,4 +259,4 @@ def peer_of(accepted: socket.socket) -> str:
     try:
         return "{}:{}".format(*accepted.getpeername()[:2])
     except OSError:
-        return "a connection that is gone"
+        return "a peer that has disconnected"

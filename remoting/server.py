@@ -235,7 +235,7 @@ class Channel(Connection):
             try:
                 callback(self)
             except Exception:
-                log.exception("a callback at the end of %s failed", self)
+                log.exception("a callback for the close of %s failed", self)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -358,7 +358,9 @@ class Channel(Connection):
             future.set_exception(ChannelClosed(f"connection to {self.remote_address} is closed"))
             return future
         if self._channels.is_server and not (self.is_writable and len(self._waiting) < UNANSWERED_MAX):
-            future.set_exception(NotReading(f"{self.remote_address} does not read, or answers too few requests"))
+            future.set_exception(
+                NotReading(f"{self.remote_address} does not read, or has {UNANSWERED_MAX} unanswered requests")
+            )
             return future
         opaque = self._next_opaque()
         request = encode_request(code, header, body, opaque, credentials=self._channels.credentials)
@@ -495,6 +497,6 @@ class RemotingServer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(all_gone.wait(), CLOSE_MAX_S)
         for channel in tuple(left):
-            log.info("dropping %s: it does not read", channel)
+            log.info("dropping %s: it did not read its remaining answers within %g s", channel, CLOSE_MAX_S)
             channel.abort()
         await asyncio.sleep(0)

@@ -229,7 +229,7 @@ _SINCE: Final = click.Option(
     ["--since"], metavar="TIME",
     help="Only records stored from this time on: ISO 8601, UTC without a zone, or epoch ms.",
 )  # fmt: skip
-_UNTIL: Final = click.Option(["--until"], metavar="TIME", help="Only records stored before it.")
+_UNTIL: Final = click.Option(["--until"], metavar="TIME", help="Only records stored before this time.")
 _ENGINE: Final = click.Option(
     ["--engine"], type=OneOf(["auto", "direct", "spark"]), default="auto",
     help="direct: in this process, without Spark; auto: direct for logs up to 1 GiB (auto).",
@@ -280,7 +280,7 @@ report: Final = _command(
     "Parquet, and a summary in report.json.",
     "pocketmq report pocketmq-store --out today",
     click.Option(["--out"], metavar="DIR", default="report", help="Output folder (report)."),
-    click.Option(["--late-target-ms"], type=WholeNumber(), metavar="MS", help="A line in plots of lateness: the target."),
+    click.Option(["--late-target-ms"], type=WholeNumber(), metavar="MS", help="Target of lateness: a line in its plots."),
     _SINCE, _UNTIL, _ENGINE, is_direct=_by_size,
 )  # fmt: skip
 audit: Final = _command(
@@ -310,7 +310,7 @@ export: Final = _command(
     click.Option(["--topic"], metavar="TOPIC", multiple=True, help="Only this topic; may be repeated."),
     click.Option(
         ["--table"], type=OneOf(["offsets", "delays", "topics"]),
-        help="Instead of the log, add this table as it is now, with the time of the run.",
+        help="Instead of the log, export this table as it is now, with the time of the run.",
     ),
     click.Option(["--hourly"], is_flag=True, help="Partitions by hour, below those by date."), _SINCE, _UNTIL,
     click.Option(

@@ -18,7 +18,7 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "topicRoute": "Show a topic's route",
         "topicStatus": "Show offsets and last update of a topic's queues",
         "topicClusterList": "Show the clusters that have a topic",
-        "allocateMQ": "Show the queues that each of some clients would consume",
+        "allocateMQ": "Show which queues each of the given clients would consume",
     },
     "group": {
         "updateSubGroup": "Create a consumer group, or change one",
@@ -77,7 +77,7 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "updateKvConfig": "Set a value in the name servers' KV config",
         "deleteKvConfig": "Delete a key from the name servers' KV config",
         "wipeWritePerm": "Take the write permission from all topics of a broker",
-        "addWritePerm": "Give it back",
+        "addWritePerm": "Restore the write permission of all topics of a broker",
     },
     "monitor": {
         "startMonitoring": "Report consumer groups that lag, round by round",
@@ -103,7 +103,7 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "copyUser": "Copy users from one broker to another (5.x)",
         "createAcl": "Allow or deny a user actions on resources (5.x)",
         "updateAcl": "Change what a user is allowed or denied on resources (5.x)",
-        "deleteAcl": "Delete a user's ACL, or what it says about a resource (5.x)",
+        "deleteAcl": "Delete a user's ACL, or its entry for a resource (5.x)",
         "getAcl": "Show the ACL of a user (5.x)",
         "listAcl": "List the ACLs of all users (5.x)",
         "copyAcl": "Copy ACLs from one broker to another (5.x)",

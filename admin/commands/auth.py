@@ -21,7 +21,7 @@ from pocketmq.remoting.headers.auth import (
 from pocketmq.runtime.command_line.option_types import ADDRESS
 
 WHERE = targets("this broker", "all brokers of this cluster")
-FROM = targets("this broker", "the first master of this cluster that has an answer")
+FROM = targets("this broker", "the first master of this cluster that returns a result")
 COPY = (
     option("-f", "--fromBroker", "broker to copy from", required=True, type=ADDRESS),
     option("-t", "--toBroker", "broker to copy to", required=True, type=ADDRESS),
@@ -32,7 +32,7 @@ ENTRY = (
     option("-r", "--resources", "resources, such as Topic:orders*,Group:billing,Cluster:*", required=True),
     option("-a", "--actions", "All, or some of Pub,Sub,Create,Update,Delete,Get,List", required=True),
     option("-d", "--decision", "Allow or Deny", required=True),
-    option("-i", "--sourceIp", "addresses and CIDR networks of the clients for which it counts"),
+    option("-i", "--sourceIp", "client addresses and CIDR networks to which the entry applies"),
 )
 
 USERS = Table(
@@ -163,13 +163,13 @@ async def _tell_acl(
 
 @command(
     "deleteAcl", *WHERE, SUBJECT,
-    option("-r", "--resources", "the resource that is no longer mentioned; without it: the whole ACL"),
+    option("-r", "--resources", "resource whose entry is deleted; without it: the whole ACL"),
     check=only_one_target,
 )  # fmt: skip
 async def delete_acl(
     run: Run, broker_addr: str | None, cluster_name: str | None, subject: str, resources: str | None
 ) -> object:
-    """Delete a user's ACL, or what it says about a resource (5.x)."""
+    """Delete a user's ACL, or its entry for a resource (5.x)."""
     header = DeleteAclRequestHeader(subject.strip(), None, resources and resources.strip())
     where = await run.admin.targets(broker_addr, cluster_name, with_slaves=True)
     return await _tell(run, where, RequestCode.AUTH_DELETE_ACL, header, None, "delete acl")

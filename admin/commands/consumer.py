@@ -172,7 +172,7 @@ async def producer(run: Run, broker: str) -> object:
 @command(
     "consumerStatus",
     GROUP,
-    option("-i", "--clientId", "print what this client says; without it, a file is written for each client"),
+    option("-i", "--clientId", "print the running info of this client; without it, a file is written for each client"),
     BROKER,
     option("-s", "--jstack", "include the stacks of the client's threads", is_flag=True),
 )

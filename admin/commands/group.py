@@ -33,13 +33,15 @@ CONFIG_FIELDS = (
     option("-s", "--consumeEnable", "whether the group may consume", type=bool, default=True),
     option("-m", "--consumeFromMinEnable", "whether a new client may begin at the first message", type=bool, default=False),
     option("-d", "--consumeBroadcastEnable", "whether the group may broadcast", type=bool, default=False),
-    option("-q", "--retryQueueNums", "queues of the retry topic", type=WholeNumber(0), default=1),
+    option("-q", "--retryQueueNums", "number of queues of the retry topic", type=WholeNumber(0), default=1),
     option(
         "-r", "--retryMaxTimes", "retries before a message goes to the dead-letter topic", type=WholeNumber(), default=16
     ),
     option("-i", "--brokerId", "id of the broker to consume from", type=WholeNumber(0), default=0),
     option("-w", "--whichBrokerWhenConsumeSlowly", "id of the broker for a group that lags", type=WholeNumber(0), default=1),
-    option("-a", "--notifyConsumerIdsChanged", "whether clients are told of changes in the group", type=bool, default=True),
+    option(
+        "-a", "--notifyConsumerIdsChanged", "whether clients are notified of changes in the group", type=bool, default=True
+    ),
     option("-o", "--consumeMessageOrderly", "whether the group consumes in order when it pops (5.x)", type=bool),
     option("-p", "--groupRetryPolicy", "delays of retries as JSON (5.x)", type=Checked("<arg>", json.loads)),
 )

@@ -225,7 +225,7 @@ async def query_cq(
     header = QueryConsumeQueueRequestHeader(topic.strip(), queue, index, count, consumer)
     answer = await run.admin.broker(broker, RequestCode.QUERY_CONSUME_QUEUE, header)
     if not answer.body:
-        raise AdminError(answer.remark or f"{broker} answered without units")
+        raise AdminError(answer.remark or f"{broker} returned no ConsumeQueue units")
     found = document(answer)
     if found.get("subscriptionData") is not None:
         run.say(f"Subscription data: \n{_flat_json(found['subscriptionData'])}\n{LINE}")

@@ -22,7 +22,7 @@ from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 
 GROUP = option("-g", "--group", "consumer group name", required=True)
-FORCE = option("-f", "--force", "false: only move queues backwards", type=bool, default=True)
+FORCE = option("-f", "--force", "false: only move offsets backwards", type=bool, default=True)
 
 NEW_OFFSETS = Table("#brokerName|#queueId|#offset", "%-40s  %-40s  %-40s", "brokerName queueId offset")
 OLD_AND_NEW = Table(
@@ -48,7 +48,7 @@ def _whole_or_one_queue(broker: str | None, queue: int | None, offset: int | Non
     option("-c", "--cplus", "for C++ clients; without effect: brokers know a client's language", is_flag=True),
     option("-b", "--broker", "address of the broker of one queue (5.x)", type=ADDRESS),
     option("-q", "--queue", "id of one queue (5.x)", type=WholeNumber(0)),
-    option("-o", "--offset", "the queue's new consumer offset, instead of the time's (5.x)", type=WholeNumber(0)),
+    option("-o", "--offset", "the queue's new consumer offset; without it: the one at that time (5.x)", type=WholeNumber(0)),
     check=_whole_or_one_queue,
 )
 async def reset_offset_by_time(run: Run, group: str, topic: str, timestamp: Time, force: bool, **given: Any) -> object:

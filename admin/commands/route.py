@@ -134,7 +134,7 @@ async def topic_cluster_list(run: Run, topic: str) -> object:
 
 @command("allocateMQ", TOPIC, option("-i", "--ipList", "clients, separated by commas", required=True))
 async def allocate_mq(run: Run, topic: str, ip_list: str) -> object:
-    """Show which queues of a topic each of some clients would consume: an average allocation."""
+    """Show which queues of a topic each of the given clients would consume: an average allocation."""
     route = await run.admin.route(topic)
     queues = [
         {"brokerName": data.broker_name, "queueId": queue_id, "topic": topic}

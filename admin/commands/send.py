@@ -141,7 +141,7 @@ def _two_digits(value: float | None) -> str:
     SIZE,
     option("-c", "--cluster", "only this cluster"),
     option("-p", "--print", "true: print lines of fields separated by |", type=bool, default=False),
-    option("-m", "--machineRoom", "with -p: name of this place", default="noname"),
+    option("-m", "--machineRoom", "with -p: name of this machine room", default="noname"),
     option("-i", "--interval", "seconds between two rounds", type=WholeNumber(0), default=10),
     option("-r", "--rounds", "end after this number of rounds, instead of never", type=WholeNumber(1)),
 )

@@ -96,7 +96,7 @@ async def _set_order(admin: AdminClient, config: TopicConfig, broker: str | None
     info = await admin.cluster_info()
     name = next((data.broker_name for data in info.broker_addr_table.values() if broker in data.broker_addrs.values()), None)
     if name is None:
-        raise AdminError(f"the name server knows no broker {broker}")
+        raise AdminError(f"broker {broker} is not registered with the name server")
     conf = f"{name}:{config.write_queue_nums}"
     try:
         old = await get_kv(admin, ORDER_NAMESPACE, config.topic_name)

@@ -89,7 +89,7 @@ async def _delete(options: SimpleNamespace, access: Access) -> None:
                     address, RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader(retry_topic)
                 )
     except (OSError, TimeoutError, RemotingError) as failure:
-        warn(f"the consumer group {options.group} of this run stays: {reason(failure)}")
+        warn(f"the consumer group {options.group} of this run could not be deleted completely: {reason(failure)}")
 
 
 async def _consume(options: SimpleNamespace, access: Access) -> int:

@@ -101,7 +101,7 @@ async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     count = 0
     async for found in _find(admin, options):
         if count == options.limit:
-            print(f"there are more messages: --limit {options.limit}", file=sys.stderr)
+            print(f"there are more messages than --limit {options.limit}", file=sys.stderr)
             break
         count += 1
         message = found.message

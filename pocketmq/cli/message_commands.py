@@ -38,7 +38,7 @@ def produce(**values: Any) -> int:
     """Send messages."""
     options = SimpleNamespace(**values)
     if options.delay is not None and options.delay_level:
-        raise click.UsageError("--delay and --delay-level both say when to deliver: use only one of them")
+        raise click.UsageError("--delay and --delay-level both set the delivery time: use only one of them")
     from pocketmq.cli import produce as command
 
     return command.run(options)
@@ -47,14 +47,14 @@ def produce(**values: Any) -> int:
 @click.command(
     cls=Command,
     help="Show the messages of a topic as they arrive. Each run has a consumer group of its own, so that it shows all "
-    "messages whoever else consumes; the group is deleted at the end. With --group, runs of the same group share the "
-    "messages, and the next run continues where the last one ended.",
+    "messages, regardless of other consumers; the group is deleted at the end. With --group, runs of the same group share "
+    "the messages, and the next run continues where the last one ended.",
     examples="""
 pocketmq consume TopicTest --from-start
 pocketmq consume Orders --tags 'paid || refunded' --count 10 --timeout 60
 pocketmq consume Orders --group billing
 """,
-    notes="Exit codes: 0; 1 if --count messages did not come in time, or for a failure; 130 Ctrl-C; 143 SIGTERM.",
+    notes="Exit codes: 0; 1 if --count messages did not arrive in time, or for a failure; 130 Ctrl-C; 143 SIGTERM.",
 )
 @click.argument("topic", help="The topic.")
 @server_options

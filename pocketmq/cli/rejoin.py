@@ -44,8 +44,9 @@ def rejoin(options: SimpleNamespace, console: Console) -> int:
         return 0
     saved = f"{options.root}/quarantine"
     console.print(
-        f"the logs differ from {offset} on: {end - offset} bytes are moved to {saved} and cut off. The master's messages "
-        "replace them; those that were only here can be read there, or exported before", markup=False,
+        f"the logs differ from physical offset {offset} on: the last {end - offset} bytes are saved in {saved} and cut off. "
+        "The master's messages replace them. Messages that only this log has can be read there, or exported before you "
+        "continue", markup=False,
     )  # fmt: skip
     if not options.yes and not agreed(console):
         console.print("nothing is done", markup=False)

@@ -35,13 +35,14 @@ def server_options(function: F) -> F:
             "--tls",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="Use TLS with the tls.client.* of this tls.properties (without it: plain connections).",
+            help="Use TLS with the tls.client.* keys of this tls.properties (without it: plain connections).",
         ),
         click.option(
             "--credentials",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="Sign requests with accessKey and secretKey of this tools.yml ($ROCKETMQ_HOME/conf/tools.yml, if there).",
+            help="Sign requests with accessKey and secretKey of this tools.yml "
+            "($ROCKETMQ_HOME/conf/tools.yml, if it exists).",
         ),
         click.option(
             "-n",

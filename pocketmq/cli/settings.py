@@ -67,7 +67,7 @@ def kept(path: Path) -> dict[str, str]:
     """
     if not path.exists():
         return {}
-    warn(f"settings of {path}, changed while it ran, apply")
+    warn(f"settings changed at runtime (in {path}) apply")
     try:
         return config_file.read(path)
     except (OSError, ValueError) as error:

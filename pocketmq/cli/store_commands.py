@@ -140,7 +140,7 @@ def explain(**values: Any) -> int:
 @click.option(
     "--quarantine",
     is_flag=True,
-    help="Move damaged bytes of the log aside, so that the intact records behind them are served.",
+    help="Move damaged bytes of the log aside, so that the intact records after them are served.",
 )
 @click.option("--delay-level", metavar="LEVELS", help=_DELAY_LEVEL)
 @_yes

@@ -188,7 +188,7 @@ def _say_open(both: Both) -> None:
     assert both.broker is not None
     warn(
         f"both servers listen on all addresses of this machine (ports {both.namesrv.port} and {both.broker.port}); clients "
-        f"are told to use {both.broker.address}"
+        f"connect to the broker at {both.broker.address}"
     )
     if not (both.broker.config.acl_enable or both.broker.config.authentication_enabled):
         warn(

@@ -63,7 +63,7 @@ def _layout(options: SimpleNamespace) -> Layout:
             raise ValueError(f"{option} is for a single broker, not for a cluster")
     if options.cluster:
         if options.brokers is not None or options.slaves is not None:
-            raise ValueError("--cluster LAYOUT says how many brokers there are: leave --brokers and --slaves away")
+            raise ValueError("--cluster LAYOUT sets the number of brokers: omit --brokers and --slaves")
         if options.cluster not in LAYOUTS:
             near = nearest(options.cluster, LAYOUTS)
             raise ValueError(f"--cluster {options.cluster}: expected one of {', '.join(LAYOUTS)}{near}")
@@ -84,7 +84,9 @@ def _check_metrics_port(given: Mapping[str, str], layout: Layout) -> None:
     """Raise ValueError if the ports from metricsPort on are not enough for all servers."""
     first, count = int(given.get("metricsPort") or 0), layout.brokers * (layout.slaves + 1)
     if first and first + count > 65535:
-        raise ValueError(f"metricsPort={first} leaves no ports for {count} brokers: each takes the next one; 0: free ports")
+        raise ValueError(
+            f"metricsPort={first} leaves no ports for {count} brokers: each takes the next port; 0 takes free ones"
+        )
 
 
 def _say_ready(cluster: ProcessCluster) -> None:
@@ -110,9 +112,9 @@ def _say_kept(label: str, kept: Kept) -> None:
     applied = ", ".join(f"{key}={value}" for key, value in sorted(kept.applied.items()))
     replaced = ", ".join(f"{key}={value}" for key, value in sorted(kept.replaced.items()))
     if applied:
-        warn(f"{label}: settings changed while it ran apply: {applied}")
+        warn(f"{label}: settings changed at runtime apply: {applied}")
     if replaced:
-        warn(f"{label}: settings changed while it ran do not apply, because others are given: {replaced}")
+        warn(f"{label}: settings changed at runtime do not apply, because this start sets other values: {replaced}")
 
 
 def _watch(cluster: ProcessCluster, stop_request: StopRequest) -> None:

@@ -31,7 +31,7 @@ pocketmq up --advertise 192.168.0.7
     help="The name server's port (9876; the broker's is then 10911). With another N the broker takes N + 10, with 0 both "
     "get free ports.",
 )
-@click.option("--memory", is_flag=True, help="Keep the store in memory; it is lost when this ends.")
+@click.option("--memory", is_flag=True, help="Keep the store in memory; it is lost when the program ends.")
 @click.option("--store", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the store (./pocketmq-store).")
 @click.option(
     "--advertise",

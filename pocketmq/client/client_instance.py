@@ -166,7 +166,7 @@ class ClientInstance:
             try:
                 await self.remoting.call(address, RequestCode.HEART_BEAT, None, body)
             except (OSError, TimeoutError, RemotingError, ValueError) as failure:
-                log.warning("heartbeat to %s: %s", address, failure or "no answer in time")
+                log.warning("heartbeat to %s failed: %s", address, failure or "no answer in time")
 
         await asyncio.gather(*map(send, self._heartbeat_addresses()))
 
@@ -185,7 +185,7 @@ class ClientInstance:
             try:
                 await self.remoting.invoke(address, RequestCode.UNREGISTER_CLIENT, header, timeout_s=1.0)
             except (OSError, TimeoutError, ValueError) as failure:
-                log.info("unregistering from %s: %s", address, failure)
+                log.info("unregistering from %s failed: %s", address, failure)
 
         await asyncio.gather(*map(unregister, self._heartbeat_addresses()))
         await self.remoting.close()

@@ -159,7 +159,7 @@ class PushConsumer:
                 await self._apply_resets()
                 await self._rebalance()
             except (OSError, TimeoutError, RemotingError) as failure:
-                log.warning("rebalance of %s: %s", self.group, failure)
+                log.warning("rebalance of %s failed: %s", self.group, failure)
 
     async def _rebalance(self) -> None:
         for topic in () if self._is_finishing else tuple(self._subscriptions):
@@ -267,7 +267,7 @@ class PushConsumer:
             try:
                 await self._consume_batch(work)
             except (OSError, TimeoutError, RemotingError, ValueError) as failure:
-                log.warning("%s: %s", work.queue, failure)
+                log.warning("consuming from %s failed: %s", work.queue, failure)
                 if isinstance(failure, RemotingError) and failure.code in (
                     ResponseCode.SUBSCRIPTION_NOT_EXIST,
                     ResponseCode.SUBSCRIPTION_NOT_LATEST,

@@ -186,7 +186,7 @@ class Producer:
                 answer = await self.instance.invoke(queue.broker_name, code, header, body, timeout_s)
                 if answer.code in STORED:
                     return await self._result(answer, msg_id, queue)
-                remark = answer.remark or f"broker {queue.broker_name!r} refused the message with {answer.code}"
+                remark = answer.remark or f"broker {queue.broker_name!r} refused the message with code {answer.code}"
                 raise RemotingError(answer.code, remark)
             except (OSError, TimeoutError, RemotingError) as failure:
                 final = isinstance(failure, RemotingError) and failure.code not in WORTH_ANOTHER_BROKER

@@ -127,7 +127,7 @@ class PullConsumer:
         )
         if answer.code not in _PULL_ANSWERS:
             self._suggested_ids.pop(queue, None)
-            refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with {answer.code}"
+            refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with code {answer.code}"
             raise RemotingError(answer.code, refusal)
         response = answer.header(PullMessageResponseHeader)
         self._suggest(queue, str(response.suggest_which_broker_id))
@@ -191,5 +191,5 @@ class PullConsumer:
 def _checked(answer: RemotingCommand, queue: MessageQueue) -> RemotingCommand:
     """Return an answer with code SUCCESS. Raises RemotingError."""
     if answer.code != ResponseCode.SUCCESS:
-        raise RemotingError(answer.code, answer.remark or f"broker {queue.broker_name!r} answered {answer.code}")
+        raise RemotingError(answer.code, answer.remark or f"broker {queue.broker_name!r} answered with code {answer.code}")
     return answer

@@ -43,7 +43,7 @@ async def send_back(instance: ClientInstance, group: str, message: MessageExt) -
         await instance.call(message.broker_name, RequestCode.CONSUMER_SEND_MSG_BACK, header)
         return True
     except (OSError, TimeoutError, RemotingError) as failure:
-        log.warning("sending %s back: %s", message.msg_id, failure)
+        log.warning("sending %s back failed: %s", message.msg_id, failure)
         if isinstance(failure, RemotingError) and failure.code not in WORTH_ANOTHER_BROKER:
             return False
     return await _send_copy(instance, group, message)
@@ -55,7 +55,7 @@ async def _send_copy(instance: ClientInstance, group: str, message: MessageExt) 
     try:
         queues = await instance.routes.publish_queues(topic)
     except (OSError, TimeoutError, RemotingError) as failure:
-        log.warning("sending %s back to another broker: %s", message.msg_id, failure)
+        log.warning("sending %s back to another broker failed: %s", message.msg_id, failure)
         return False
     others = {queue.broker_name: queue for queue in queues if queue.broker_name != message.broker_name}
     for broker_name, queue in others.items():
@@ -63,11 +63,11 @@ async def _send_copy(instance: ClientInstance, group: str, message: MessageExt) 
             header = _header(group, topic, queue, message)
             answer = await instance.invoke(broker_name, RequestCode.SEND_MESSAGE_V2, header, message.body)
         except (OSError, TimeoutError, RemotingError) as failure:
-            log.warning("sending %s back to broker %s: %s", message.msg_id, broker_name, failure)
+            log.warning("sending %s back to broker %s failed: %s", message.msg_id, broker_name, failure)
             continue
         if answer.code in STORED:
             return True
-        log.warning("sending %s back to broker %s: %s", message.msg_id, broker_name, answer.remark or answer.code)
+        log.warning("sending %s back to broker %s failed: %s", message.msg_id, broker_name, answer.remark or answer.code)
     return False
 
 

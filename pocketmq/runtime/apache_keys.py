@@ -17,7 +17,7 @@ _BROKER: Final = {
         metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
         sampleCountThreshold sampleSteps timerEnableCheckMetrics timerMetricSmallThreshold
         transactionMetricFlushInterval""",
-    "there is one thread and no queue in front of it": """
+    "one thread does the work; there are no thread pools or request queues": """
         ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolQueueCapacity asyncSendEnable
         batchDispatchRequestThreadPoolNums compactionThreadNum disableCallbackExecutor disableNettyWorkerGroup
         dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread enableAsyncReput
@@ -35,7 +35,7 @@ _BROKER: Final = {
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
         userCacheMaxNum userCacheRefreshSecond""",
     "the accounts of plain_acl.yml do not become users": "migrateAuthFromV1Enabled",
-    "popped messages are kept in the log only, and revived by its records": """
+    "checkpoints and acks of pop consumption are kept in the log only": """
         appendAckAsync appendCkAsync enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag
         enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enableSkipLongAwaitingAck
         maxMessageFilterNumForNotification maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize
@@ -69,18 +69,18 @@ _BROKER: Final = {
         globalColdReadThreshold timerColdDataCheckIntervalMs usePIDColdCtrStrategy""",
     "clients expire after two minutes of silence": """
         channelExpiredTimeout cleanOfflineBrokerInterval subscriptionExpiredTimeout""",
-    "the switch is notifyConsumerIdsChangedEnable": "realTimeNotifyConsumerChange",
-    "the broker's connections to other servers are not tuned": """
+    "use notifyConsumerIdsChangedEnable instead": "realTimeNotifyConsumerChange",
+    "connections to other servers have no such settings": """
         channelNotActiveInterval clientAsyncSemaphoreValue clientChannelMaxIdleTimeSeconds
         clientCloseSocketIfTimeout clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
         clientSocketRcvBufSize clientSocketSndBufSize connectTimeoutMillis enableReconnectForGoAway forwardTimeout
         maxReconnectIntervalTimeSeconds socksProxyConfig""",
-    "recovery decides by checkpoint, log and queues": """
+    "recovery has no settings: checkpoint, log and queues determine it": """
         checkCommitLogOffsetOnRecover commitLogRecoverMaxNum correctLogicMinOffsetForceInterval
         correctLogicMinOffsetSleepInterval enableAcceleratedRecovery
         enableLogConsumeQueueRepeatedlyBuildWhenRecover maxChecksumRange maxRecoveryCommitlogFiles
         recheckReputOffsetFromCq travelCqFileNumWhenGetMessage""",
-    "mapped files are released by mappedMemoryResidentMax": """
+    "mappedMemoryResidentMax determines when mapped files are released": """
         cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval
         commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval logicQueueSwapMapInterval
         logicQueueSwapMapReserveFileNum mappedFileSwapEnable""",
@@ -105,14 +105,14 @@ _BROKER: Final = {
         enableRunningFlagsInFlush messageStorePlugIn putConsumeQueueDataByFileChannel putMessageTimeout
         sharedByteBufferNum spinLockCollisionRetreatOptimalDegree storePathEpochFile storeType topicQueueLockNum
         useABSLock wakeCommitWhenPutMessage wakeFlushWhenPutMessage writeWithoutMmap""",
-    "a stop answers what waits and closes all connections": "enableShutdownGracefully shutdownWaitTimeSeconds",
+    "a shutdown answers waiting requests and closes all connections": "enableShutdownGracefully shutdownWaitTimeSeconds",
     "checksums of properties are neither written nor checked": "enabledAppendPropCRC forceVerifyPropCRC",
     "the only name servers are those of namesrvAddr": """
         fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval loadBalancePollNameServerInterval scanAvailableNameSrv
         updateNameServerAddrPeriod""",
     "statistics and logs have no such detail": """
         isolateLogEnable printChannelGroups printChannelGroupsMinNum timerProgressLogIntervalMs""",
-    "queues are allocated as the group's request mode says": "serverLoadBalancerEnable",
+    "queues are allocated by the group's message request mode (setConsumeMode)": "serverLoadBalancerEnable",
     "there are no static subscriptions": "useStaticSubscription",
     "the kernel sizes socket buffers, and the limit of unsent bytes is fixed": """
         serverSocketRcvBufSize serverSocketSndBufSize writeBufferHighWaterMark writeBufferLowWaterMark""",
@@ -121,16 +121,16 @@ _BROKER: Final = {
         timerWheelSnapshotIntervalMs""",
     "transactions are checked by transactionTimeOut, transactionCheckInterval and transactionCheckMax": """
         transWriteOriginTransHalfEnable transactionOpBatchInterval transactionOpMsgMaxSize""",
-    "deleteTopic deletes the topic alone": "clearRetryTopicWhenDeleteTopic",
+    "deleteTopic deletes only the topic itself": "clearRetryTopicWhenDeleteTopic",
     "the store is served as soon as it is open": "disappearTimeAfterStart",
     "enableDLegerCommitLog=true is not supported": "enableBatchPush",
     "groups are created when they are first used": "enableCreateSysGroup",
     "light queues are limited by maxLmqConsumeQueueNum": "enableLmqQuota",
     "a topic takes messages of all types": "enableMixedMessageType",
-    "the index is ruled by messageIndexEnable": "indexFileReadEnable indexFileWriteEnable",
+    "messageIndexEnable enables the index": "indexFileReadEnable indexFileWriteEnable",
     "the limit is diskSpaceCleanForciblyRatio": "logicalDiskSpaceCleanForciblyThreshold",
     "the limit is deleteFileBatchMax": "maxBatchDeleteFilesNum",
-    "a pull reads as many units as its answer may hold": "maxConsumeQueueScan maxFilterMessageSize",
+    "the size of the answer limits how many queue units a pull reads": "maxConsumeQueueScan maxFilterMessageSize",
     "4.9.4 ignores it too; the key is timerMaxDelaySec": "maxDelayTime",
     "the limit is that of the file format": "maxTopicLength",
     "the limits are the maxTransfer... keys": "pullBatchMaxMessageCount",
@@ -138,7 +138,7 @@ _BROKER: Final = {
 }
 
 _NAMESRV: Final = {
-    "there is one thread and no queue in front of it": """
+    "one thread does the work; there are no thread pools or request queues": """
         clientCallbackExecutorThreads clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity
         clientWorkerThreads controllerRequestThreadPoolQueueCapacity controllerThreadPoolNums defaultThreadPoolNums
         defaultThreadPoolQueueCapacity processReadEvent unRegisterBrokerQueueCapacity""",

@@ -112,7 +112,7 @@ class ConfigUpdates:
         try:
             return plan_update(self.configs, renamed, rules.allowed, rules.check, rules.ignored)
         except ConfigError as error:
-            stand_ins = [f"{key} stands for {rules.renamed[key]} here" for key in changes if key in rules.renamed]
+            stand_ins = [f"{key} is an alias of {rules.renamed[key]} here" for key in changes if key in rules.renamed]
             raise type(error)([*error.problems, *stand_ins]) from None
 
     def _write(self, planned: Update, done: Done, asker: str) -> None:

@@ -33,5 +33,5 @@ def run_in_real_time(priority: int) -> bool:
             error.strerror,
         )
         return False
-    log.info("the loop runs at real-time priority %d", priority)
+    log.info("the event loop runs at real-time priority %d", priority)
     return True

@@ -80,7 +80,7 @@ class RefusalLog:
                 return
             spell.over_logged_s, spell.unlogged = now, 0
         self._log.log(
-            self._level, "over: %s%s (%d times in %.0f s)", self._prefix, spell.reason, spell.count, now - spell.began_s
+            self._level, "resolved: %s%s (%d times in %.0f s)", self._prefix, spell.reason, spell.count, now - spell.began_s
         )
 
     def write_due(self) -> None:

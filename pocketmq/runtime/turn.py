@@ -57,4 +57,4 @@ class Turn:
             try:
                 step()
             except Exception:
-                log.exception("a step at the end of the turn failed")
+                log.exception("a step at the end of an event loop iteration failed")

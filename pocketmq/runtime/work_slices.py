@@ -65,6 +65,6 @@ class WorkSlices:
         except StopIteration:
             return False
         except Exception:
-            log.exception("work in slices failed")
+            log.exception("a computation run in slices failed")
             return False
         return True

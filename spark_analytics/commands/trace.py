@@ -140,7 +140,7 @@ def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None)
         group = properties.get("PGROUP")
         return ("checked", f"{group}, check {checks}") if checks else ("prepared", f"half message of {group}")
     if topic == GIVEN_UP_TOPIC:
-        return "given up", "its producer was checked too often"
+        return "given up", "its producer was checked the maximum number of times"
     if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         if "TIMER_DEL_UNIQKEY" in properties:
             return "cancelled", f"{properties['TIMER_DEL_UNIQKEY']} is not to be delivered"
@@ -148,7 +148,7 @@ def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None)
         level = f", level {properties['DELAY']}" if topic == SCHEDULE_TOPIC and "DELAY" in properties else ""
         what = f"waits for retry {times}" if times else "waits"
         if "TIMER_ROLL_TIMES" in properties:
-            what = "waits on"
+            what = "still waits"
         return what, f"for {row['realTopic']}{when}{level}"
     if topic.startswith(DLQ_PREFIX):
         return "dead letter", f"of {topic.removeprefix(DLQ_PREFIX)}, sent back {times} times{_origin(properties)}"

@@ -111,17 +111,17 @@ class _Types:
                 return pa.struct([(field["name"], self.of(field["type"], around)) for field in schema["fields"]])
             case "array":
                 if self._is_empty(schema["items"]):
-                    raise ValueError("an Avro array of items without bytes may have any length")
+                    raise ValueError("an Avro array whose items take no bytes is not supported: it could have any length")
                 return pa.list_(self.of(schema["items"], within))
             case "map":
                 return pa.map_(pa.string(), self.of(schema["values"], within))
         if kind not in _PRIMITIVES:
-            raise ValueError(f"the Avro type {kind} needs another one beside it")
+            raise ValueError(f"the Avro type {kind} is supported only in a union with another type")
         if schema.get("logicalType") == _DECIMAL:
             precision, scale = schema.get("precision", 0), schema.get("scale", 0)
             if not 0 < precision <= _PRECISION_MAX or not 0 <= scale <= precision:
                 raise ValueError(
-                    f"an Avro decimal has precision {precision}, scale {scale}: Spark has {_PRECISION_MAX} digits"
+                    f"an Avro decimal has precision {precision}, scale {scale}: Spark supports up to {_PRECISION_MAX} digits"
                 )
             return pa.decimal128(precision, scale)
         return _LOGICAL.get(schema.get("logicalType", ""), _PRIMITIVES[kind])

@@ -68,7 +68,7 @@ def struct(fields: Sequence[tuple[str, Any]]) -> Any:
     names = [name for name, _ in fields]
     repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if repeated:
-        raise ValueError(f"a struct has several fields {repeated[0]}")
+        raise ValueError(f"a struct has several fields named {repeated[0]}")
     return pa.struct(fields)
 
 

@@ -46,7 +46,7 @@ def offsets_of_keys(store: StoreFolder, keys: Iterable[str]) -> Numbers:
         try:
             found.update(_chained(file, wanted))
         except DamagedFileError as error:
-            log.warning("%s: keys in this file are not found", error)
+            log.warning("%s: keys in this file are not found without --scan", error)
         if len(found) > FOUND_MAX:
             raise ValueError(f"the index of {store.root} has more than {FOUND_MAX} records for this key: use --scan")
     return np.array(sorted(found), np.int64)

@@ -72,7 +72,7 @@ class QueueFile:
                 wanted = UNITS_READ
         if number < min(count, capacity) and not self.is_last:
             raise DamagedFileError(
-                f"{self.file.path} has no unit at byte {number * _UNIT}, though the queue goes on in the next file"
+                f"{self.file.path} has no unit at byte {number * _UNIT}, although the queue continues in the next file"
             )
 
     def has_units(self) -> bool:

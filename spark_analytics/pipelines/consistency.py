@@ -93,10 +93,10 @@ SELECT store, topic, queueId, physicalOffset, coalesce(record_offset, unit_offse
             ELSE 'unit differs' END AS kind,
        CASE WHEN {_IS_NEW} THEN 'not dispatched yet'
             WHEN unit_at IS NULL THEN 'no consumer receives this record'
-            WHEN {_IS_BEYOND} THEN 'behind the end of the log, which was truncated or damaged: a start cuts both off'
-            WHEN record_at IS NULL THEN 'no record begins where the unit says'
+            WHEN {_IS_BEYOND} THEN 'beyond the end of the log, which was truncated or damaged: a starting broker cuts it off'
+            WHEN record_at IS NULL THEN 'no record begins at the physical offset of the unit'
             WHEN record_offset <> unit_offset OR record_size <> unit_size
-            THEN concat('the unit says queue offset ', unit_offset, ' and ', unit_size, ' bytes, the record ', record_offset,
+            THEN concat('the unit has queue offset ', unit_offset, ' and ', unit_size, ' bytes, the record ', record_offset,
                         ' and ', record_size) END AS detail,
        CASE WHEN {_IS_NEW} THEN 1 WHEN unit_at IS NULL THEN 2 WHEN {_IS_BEYOND} THEN 3 WHEN record_at IS NULL THEN 4
             WHEN record_offset <> unit_offset OR record_size <> unit_size THEN 5 ELSE 0 END AS problem

@@ -35,8 +35,8 @@ def resolved(options: ReadOptions) -> ReadOptions:
             f"option bodySchema is infer: none of {len(bodies)} sampled bodies{whose} is a JSON object with fields"
         )
     log.warning(
-        "the schema of bodies%s is inferred from a sample of %s records, of which %s are JSON objects; fields that it lacks "
-        "are not read: bodySchema=%s",
+        "the schema of bodies%s is inferred from a sample of %s records, of which %s are JSON objects; fields that the "
+        "sample lacks are not read: bodySchema=%s",
         whose,
         f"{len(bodies):,}",
         f"{count:,}",

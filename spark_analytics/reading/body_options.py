@@ -30,7 +30,7 @@ def body_form(
     """
     if decoders is not None:
         if (kind, schema, message, samples) != (STORED, None, None, None):
-            raise ValueError("option bodyDecoders says it for each topic: leave out bodyAs and the other options of bodies")
+            raise ValueError("option bodyDecoders sets the decoding of each topic: omit bodyAs and the other body options")
         return BodyForm.by_topic(_forms(decoders))
     _check_together(kind, schema, message, samples)
     if schema is None:

@@ -184,7 +184,7 @@ class _Reading:
         if not named or not all(isinstance(path, str) and path for path in named):
             raise ValueError(
                 'no store given: use load("/path/of/the/store"), or a list of paths; in SQL CREATE TEMPORARY VIEW ... USING '
-                "rocketmq OPTIONS (path '/path/of/the/store'), as Spark does not tell sources in Python the path of a TABLE"
+                "rocketmq OPTIONS (path '/path/of/the/store'), as Spark does not pass a TABLE's path to sources in Python"
             )
         return tuple(named)
 

@@ -131,7 +131,7 @@ def _proven(root: str, files: list[LogFile]) -> int:
         try:
             units.append(_last_unit(store, *key, may_lack=True))
         except (DamagedFileError, OSError) as error:
-            log.info("%s: this queue does not tell how far the log goes", error)
+            log.info("%s: this queue is not used to find the end of the log", error)
     for unit in sorted(filter(None, units), reverse=True):
         if _has_record(files, unit):
             return unit.physical_offset

@@ -90,8 +90,8 @@ def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning
     begin = max(position, pruning.physical_offsets.low - file.physical_offset)
     stop = min(extent, pruning.physical_offsets.high + 1 - file.physical_offset)
     why = (
-        f"records up to physical offset {successor.physical_offset} are lost: the file has {file.size} bytes of {size}, "
-        "and the next one begins there"
+        f"records up to physical offset {successor.physical_offset} are lost: the file has {file.size} of {size} bytes, "
+        "and the next file begins there"
     )
     return Split(file, begin, stop, stop, lost=why) if begin < stop else None
 

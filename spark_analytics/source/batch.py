@@ -65,7 +65,7 @@ def _warn_of_columns(splits: Sequence[Split]) -> None:
         log.warning(
             "reading %s MiB of log, this query decodes all %s columns, whether it uses them or not; the most expensive are "
             'properties, tags and keys. Name those it uses, as in .option("columns", "topic,storeTimestamp"); the reader in '
-            "Java finds out by itself (see docs/spark.md, Two readers)",
+            "Java selects them automatically (see docs/spark.md, Two readers)",
             f"{size >> 20:,}",
             len(COLUMNS),
         )
@@ -97,7 +97,7 @@ def _of_topic(form: BodyForm, topic: str, given: StructType) -> BodyForm:
         return form
     own = next((field.dataType for field in given.fields if field.name == topic), None)
     if own is None:
-        raise ValueError(f"column body has no field {topic} in the schema, which option bodyDecoders names")
+        raise ValueError(f"option bodyDecoders names topic {topic}, but column body of the schema has no such field")
     return form.typed(json_type(of_spark(own.jsonValue())))
 
 
@@ -117,7 +117,7 @@ def projection(schema: StructType, options: ReadOptions) -> list[Column]:
         spark_type = field.dataType.simpleString()
         own_type = simple(column.arrow_type) if column.name == BODY else column.spark_type
         if own_type != spark_type:
-            raise ValueError(f"column {field.name} is {own_type}, the schema says {spark_type}: cast it after reading")
+            raise ValueError(f"column {field.name} is {own_type}, but the schema has {spark_type}: cast it after reading")
         if column.is_nullable and not field.nullable:
             raise ValueError(f"column {field.name} may be null in mode {options.mode}: leave NOT NULL out of the schema")
         columns.append(replace(column, is_nullable=field.nullable))

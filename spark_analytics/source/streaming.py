@@ -81,7 +81,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise ValueError("options groupBy and aggregates are not available for readStream: use spark.read")
         if self._options.body.is_inferred:
             raise ValueError(
-                f"option bodySchema is {INFER}: a stream needs a schema that stays, give the one it infers in a batch"
+                f"option bodySchema is {INFER}: a stream needs a fixed schema, give the one that a batch infers"
             )
         self._reader = CommitLogReader(schema, given)
         self._pruning = Pruning.of(self._options)

@@ -55,5 +55,5 @@ def _checked(table: Table, field: StructField) -> str:
         raise ValueError(f"unknown column {field.name}: {near}; the columns are {', '.join(types)}")
     own, asked = types[field.name], field.dataType.simpleString()
     if own != asked:
-        raise ValueError(f"column {field.name} is {own}, the schema says {asked}: cast it after reading")
+        raise ValueError(f"column {field.name} is {own}, but the schema has {asked}: cast it after reading")
     return str(field.name)

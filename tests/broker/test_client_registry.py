@@ -166,7 +166,7 @@ async def test_producers_are_registered_and_unregistered(path, channels):
 async def test_malformed_heartbeat_is_refused_naming_the_field(path):
     answer = path.call(RequestCode.HEART_BEAT, None, b"{nonsense")
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark.startswith("body of code 34: ")
+    assert answer.remark.startswith("body of request code 34: ")
 
 
 async def test_shared_producer_client_id_is_found_at_the_latest_heartbeat(path, channels):

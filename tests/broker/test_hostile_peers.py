@@ -273,7 +273,7 @@ async def test_body_that_is_not_json_is_refused_quickly_with_a_short_remark(path
 
 async def test_a_body_above_the_limit_is_refused(path: DataPath) -> None:
     answer = path.call(RequestCode.HEART_BEAT, None, b" " * (3 << 20))
-    assert (answer.code, answer.remark) == (1, "body of code 34: it has 3145728 bytes, the limit is 2097152")
+    assert (answer.code, answer.remark) == (1, "body of request code 34: it has 3145728 bytes, the limit is 2097152")
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def test_priority_of_the_loop_thread_is_logged(tmp_path):
     assert len(threads) > 1
     said = broker.out.read_text()
     if in_real_time:
-        assert in_real_time == [broker.process.pid] and "the loop runs at real-time priority 1" in said
+        assert in_real_time == [broker.process.pid] and "the event loop runs at real-time priority 1" in said
     else:
         assert "realTimePriority=1 is not granted (Operation not permitted)" in said and "CAP_SYS_NICE" in said
 

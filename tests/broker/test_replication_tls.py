@@ -59,7 +59,7 @@ async def test_slave_without_a_certificate_gets_nothing(tmp_path: Path, caplog: 
         running_broker(ns, store=SLAVE, broker_id=1, tls=bare, ha_use_tls=True) as slave,
     ):
         await send(client, master, 3)
-        await until(lambda: "no TLS connection" in caplog.text)
+        await until(lambda: "the TLS connection cannot be established" in caplog.text)
         assert end_of(slave) == 0 and master.services.ha is not None and not master.services.ha.replicas()
 
 

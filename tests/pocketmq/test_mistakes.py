@@ -131,7 +131,7 @@ USAGE = {
     "pocketmq produce T hello --delay-level 19": "--delay-level 19: expected a whole number from 0 to 18",
     "pocketmq produce T hello --delay 5": "--delay 5: expected a duration such as 250ms, 10s, 30m, 1h30m or 400d",
     "pocketmq produce T hello --delay 5s --delay-level 2": (
-        "--delay and --delay-level both say when to deliver: use only one of them"
+        "--delay and --delay-level both set the delivery time: use only one of them"
     ),
     "pocketmq consume T --timeout -1": "--timeout -1: expected a number not below 0",
     "pocketmq delay ls --to tomorrow": (

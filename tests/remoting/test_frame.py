@@ -72,7 +72,7 @@ def test_length_out_of_range_is_refused_before_the_frame_is_received(length):
 
 
 def test_header_longer_than_its_frame_is_refused():
-    with pytest.raises(FrameError, match="header of 9 bytes in a frame of 12"):
+    with pytest.raises(FrameError, match="header of 9 bytes does not fit into a frame of 12 bytes"):
         FrameBuffer().feed(struct.pack(">II", 8, 9))
 
 

@@ -91,7 +91,7 @@ def test_header_cannot_set_private_fields_of_the_request(name, value, start):
 @pytest.mark.parametrize("is_response", [False, True])
 def test_number_out_of_range_is_refused_on_decoding(name, value, is_response):
     fields = {"code": 310, **FIELDS, "flag": int(is_response), name: value}
-    with pytest.raises(FrameError, match="header is not JSON of a command"):
+    with pytest.raises(FrameError, match="header is not a command in JSON"):
         serve(json.dumps(fields, separators=(",", ":")).encode())
 
 
@@ -266,7 +266,7 @@ def test_remarks_of_any_length_do_not_leak_memory():
 @pytest.mark.parametrize("value", [b'"\xff"', b"[" * 3000])
 def test_invalid_undeclared_field_closes_the_connection(value):
     text = f'{{"code":310,{FIELDS_TEXT},"x":'.encode() + value + b"}"
-    with pytest.raises(FrameError, match="header is not JSON of a command"):
+    with pytest.raises(FrameError, match="header is not a command in JSON"):
         serve(text)
 
 

@@ -116,7 +116,7 @@ async def test_a_tls_client_at_a_port_without_certificate_gets_an_alert(remoting
     host, port = address.split(":")
     with pytest.raises(ssl.SSLError, match="(?i)alert"):
         await asyncio.wait_for(asyncio.open_connection(host, int(port), ssl=ssl.create_default_context()), 20)
-    assert "it begins TLS, but this server has no certificate (tls.server.certPath)" in caplog.text
+    assert "it starts a TLS handshake, but this server has no certificate (tls.server.certPath)" in caplog.text
 
 
 async def test_requests_before_invalid_bytes_are_answered(echo):

@@ -84,7 +84,7 @@ def test_failures_are_shown_without_a_traceback(tool, monkeypatch):
     assert tool("greet", "nobody") == (1, "", "tool: error: there is nobody\ntool: error: not even a dog\n")
     assert tool("greet", "missing") == (1, "", "tool: error: /nowhere/file: No such file or directory\n")
     code, _, complaints = tool("greet", "bug")
-    assert code == 1 and complaints.startswith("tool: error: an error of tool itself: KeyError: 'x' (POCKETMQ_TRACEBACK=1")
+    assert code == 1 and complaints.startswith("tool: error: internal error of tool: KeyError: 'x' (POCKETMQ_TRACEBACK=1")
     monkeypatch.setenv("POCKETMQ_TRACEBACK", "1")
     with pytest.raises(KeyError):
         run(TOOL, "tool", ["greet", "bug"])

@@ -40,7 +40,7 @@ def test_end_of_a_cause_is_logged_with_its_count(caplog, now):
     now.value += 5
     refusals.over("a")
     refusals.over("b")
-    assert [record.message for record in caplog.records] == ["full", "over: full (2 times in 5 s)"]
+    assert [record.message for record in caplog.records] == ["full", "resolved: full (2 times in 5 s)"]
 
 
 def test_intermittent_cause_is_logged_once_a_minute(caplog, now):

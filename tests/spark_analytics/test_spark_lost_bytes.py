@@ -49,7 +49,7 @@ def test_truncated_file_is_damaged_after_its_last_complete_record(tmp_path: Path
     begin = 1000 + size // SIZE * SIZE
     says = f"damaged record at physical offset {begin} of {path}: records up to physical offset 2000 are lost: "
     with pytest.raises(
-        DamagedRecordError, match=f"^{says}the file has {size} bytes of 1000, and the next one begins there;"
+        DamagedRecordError, match=f"^{says}the file has {size} of 1000 bytes, and the next file begins there;"
     ):
         physical_offsets(store, maxPartitionBytes=split_size)
     left = [own for own in log.physical_offsets if not begin <= own < 2000]
@@ -68,7 +68,7 @@ def test_missing_file_is_damage_after_the_previous_file(tmp_path: Path, split_si
     remove(store, 1000)
     remove(store, 2000)
     says = (
-        "offset 1000 of .*/0{20}: records up to physical offset 3000 are lost: the file has 1000 bytes of 1000, and the next"
+        "offset 1000 of .*/0{20}: records up to physical offset 3000 are lost: the file has 1000 of 1000 bytes, and the next"
     )
     with pytest.raises(DamagedRecordError, match=says):
         physical_offsets(store, maxPartitionBytes=split_size)
@@ -145,7 +145,7 @@ def test_files_may_be_left_out_of_an_explicit_list(tmp_path: Path) -> None:
     paths = json.dumps([str(store / "commitlog" / f"{start:020}") for start in (1000, 3000)])
     assert physical_offsets(store / "commitlog" / "*[13]000") == left
     assert physical_offsets(store, path="", paths=paths) == left
-    with pytest.raises(DamagedRecordError, match="are lost: the file has 500 bytes of 1000"):
+    with pytest.raises(DamagedRecordError, match="are lost: the file has 500 of 1000 bytes"):
         cut(store, 1000, 500)
         physical_offsets(store / "commitlog" / "*[123]000")
     with pytest.raises(DamagedRecordError, match="are lost: the file has 1000 bytes of 1000"):

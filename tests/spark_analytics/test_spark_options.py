@@ -105,7 +105,7 @@ def test_requested_columns_in_requested_order(store: Path) -> None:
             {},
             "unknown column topik: did you mean topic",
         ),
-        (StructType([StructField("queueId", LongType())]), {}, "column queueId is int, the schema says bigint"),
+        (StructType([StructField("queueId", LongType())]), {}, "column queueId is int, but the schema has bigint"),
         (
             StructType([StructField("tags", StringType(), False)]),
             {},

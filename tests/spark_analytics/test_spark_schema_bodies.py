@@ -135,12 +135,12 @@ def record(kind: Any) -> dict[str, Any]:
         ('"long"', "must be a record"),
         ("{", "the Avro schema is not JSON"),
         (record("other"), "not an Avro schema: UnknownType"),
-        (record({"type": "array", "items": "null"}), "items without bytes may have any length"),
-        (record({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "items without bytes"),
+        (record({"type": "array", "items": "null"}), "whose items take no bytes is not supported: it could have any length"),
+        (record({"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "whose items take no bytes"),
         (record(["null", "R"]), "the Avro record R contains itself"),
         (record(["string", "long"]), "is not of null and one other type"),
-        (record("null"), "the Avro type null needs another one beside it"),
-        (record({"type": "bytes", "logicalType": "decimal", "precision": 50}), "Spark has 38 digits"),
+        (record("null"), "the Avro type null is supported only in a union with another type"),
+        (record({"type": "bytes", "logicalType": "decimal", "precision": 50}), "Spark supports up to 38 digits"),
     ],
 )  # fmt: skip
 def test_avro_schemas_that_are_refused(tmp_path: Path, schema: Any, says: str) -> None:

@@ -76,7 +76,7 @@ def test_without_spark_and_with_a_stream(spark: Any, store: Path, monkeypatch: p
         return [row.page for row in spark.sql("SELECT body.Clicks.page FROM topics WHERE topic = 'Clicks'").collect()]
 
     assert followed(bodySchema="page string") == ["a", "b"]
-    with pytest.raises(PySparkException, match="a stream needs a schema that stays"):
+    with pytest.raises(PySparkException, match="a stream needs a fixed schema"):
         followed(bodySchema="infer")
 
 
@@ -115,7 +115,7 @@ def test_wrong_decoders_are_refused(store: Path, decoders: Any, says: str) -> No
 
 
 def test_decoders_cannot_be_combined_with_body_options(store: Path) -> None:
-    with pytest.raises(ValueError, match="option bodyDecoders says it for each topic: leave out bodyAs"):
+    with pytest.raises(ValueError, match="option bodyDecoders sets the decoding of each topic: omit bodyAs"):
         spark_analytics.arrow(store, body_as="json", body_decoders={"T": {"bodyAs": "json"}})
     with pytest.raises(ValueError, match="none of 0 sampled bodies of Orderz is a JSON object"):
         spark_analytics.arrow(store, body_decoders={"Orderz": {"bodyAs": "json", "bodySchema": "infer"}})

@@ -218,7 +218,7 @@ def _report(program: str, error: Exception) -> int:
         _show(program, "error", reason(error))
         return FAILURE
     kind = type(error).__name__
-    _show(program, "error", f"an error of {program} itself: {kind}: {error} ({_TRACEBACK}=1 shows where it comes from)")
+    _show(program, "error", f"internal error of {program}: {kind}: {error} ({_TRACEBACK}=1 shows the traceback)")
     return FAILURE
 
 

@@ -91,9 +91,11 @@ def configure(
     path, option = arguments.config_file, "-c "
     if path is None and kept_file is not None and kept_file.exists():
         path, option = kept_file, ""
-        print(f"{program}: warning: settings of {path}, changed while it ran, apply as there is no -c", file=sys.stderr)
+        print(f"{program}: warning: settings changed at runtime (in {path}) apply, as -c is not given", file=sys.stderr)
     elif kept_file is not None and kept_file.exists():
-        print(f"{program}: warning: settings of {kept_file}, changed while it ran without -c, do not apply", file=sys.stderr)
+        print(
+            f"{program}: warning: settings changed at runtime (in {kept_file}) do not apply, as -c is given", file=sys.stderr
+        )
     try:
         properties = {} if path is None else config_file.read(path)
     except OSError as error:

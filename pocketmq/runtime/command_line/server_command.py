@@ -10,7 +10,7 @@ from pocketmq.runtime.command_line import commands
 from pocketmq.runtime.command_line.option_types import Addresses, WholeNumber
 from pocketmq.runtime.command_line.server_arguments import CONFIG_FILE, NAME_SERVERS, PORT
 
-TEST_CLOCK_HELP: Final = "For tests: message time stands still until `pocketmq clock advance 30m`."
+TEST_CLOCK_HELP: Final = "For tests: message time advances only by request, such as `pocketmq clock advance 30m`."
 
 
 def server_command(program: str, description: str, *, with_test_clock: bool = False) -> commands.Command:

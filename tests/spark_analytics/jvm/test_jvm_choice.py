@@ -39,7 +39,7 @@ def test_options_that_only_the_reader_in_python_supports(jvm_spark: Any, golden_
 
     assert loaded(table="topics", reader="auto").count() > 10
     assert loaded(groupBy="topic", reader="auto").columns == ["topic", "count"]
-    with pytest.raises(PySparkException, match="option table is topics: only the reader python has this"):
+    with pytest.raises(PySparkException, match="option table is topics: only the Python reader supports this"):
         loaded(table="topics")
     with pytest.raises(PySparkException, match="option reader is rust: it must be one of auto, python, jvm"):
         loaded(reader="rust")
@@ -59,13 +59,13 @@ def test_typed_bodies_are_read_in_python(jvm_spark: Any, tmp_path: Path) -> None
     ]
     assert [reader_of(frame) for frame in frames] == ["python"] * 2
     assert [frame.select("body.id").collect()[0].id for frame in frames] == [7, 7]
-    with pytest.raises(PySparkException, match="option bodySchema: only the reader python has this"):
+    with pytest.raises(PySparkException, match="option bodySchema: only the Python reader supports this"):
         source(bodySchema="infer").load(store)
-    with pytest.raises(PySparkException, match="option bodyAs is Avro: only the reader python has this"):
+    with pytest.raises(PySparkException, match="option bodyAs is Avro: only the Python reader supports this"):
         source().option("bodyAs", "Avro").load(store)
-    with pytest.raises(PySparkException, match="option bodyDecoders: only the reader python has this"):
+    with pytest.raises(PySparkException, match="option bodyDecoders: only the Python reader supports this"):
         source(bodyDecoders="{}").load(store)
-    with pytest.raises(PySparkException, match="a schema with a struct for body: only the reader python has this"):
+    with pytest.raises(PySparkException, match="a schema with a struct for body: only the Python reader supports this"):
         source().schema("body struct<id: bigint>").load(store)
 
 

@@ -207,7 +207,7 @@ public final class QueuePruning {
                         units.add(unit);
                     }
                 } catch (IOException error) {
-                    LOG.info("{}: this queue does not tell how far the log goes", error.getMessage());
+                    LOG.info("{}: this queue is not used to find the end of the log", error.getMessage());
                 }
             }
         }

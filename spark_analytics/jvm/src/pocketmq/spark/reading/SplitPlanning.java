@@ -163,8 +163,8 @@ public final class SplitPlanning {
         if (wanted.high() < file.physicalOffset() + stop) {
             stop = wanted.high() + 1 - file.physicalOffset();
         }
-        String why = "records up to physical offset " + successor + " are lost: the file has " + file.size() + " bytes of "
-                + size + ", and the next one begins there";
+        String why = "records up to physical offset " + successor + " are lost: the file has " + file.size() + " of "
+                + size + " bytes, and the next file begins there";
         return begin < stop ? new Split(file, begin, stop, stop, null, null, false, why) : null;
     }
 

@@ -36,7 +36,8 @@ final class PythonReader {
             case "auto" -> reason;
             case "jvm" -> {
                 if (reason != null) {
-                    throw new IllegalArgumentException(reason + ": only the reader python has this, option reader is jvm");
+                    throw new IllegalArgumentException(
+                            reason + ": only the Python reader supports this, option reader is jvm");
                 }
                 yield null;
             }

@@ -42,7 +42,7 @@ final class ReadRequest {
             String type = field.dataType().simpleString();
             if (!column.type().simpleString().equals(type)) {
                 throw new IllegalArgumentException("column " + field.name() + " is " + column.type().simpleString()
-                        + ", the schema says " + type + ": cast it after reading");
+                        + ", but the schema has " + type + ": cast it after reading");
             }
             if (column.isNullable() && !field.nullable()) {
                 throw new IllegalArgumentException("column " + field.name() + " may be null in mode " + options.mode
