@@ -358,9 +358,7 @@ class Channel(Connection):
             future.set_exception(ChannelClosed(f"connection to {self.remote_address} is closed"))
             return future
         if self._channels.is_server and not (self.is_writable and len(self._waiting) < UNANSWERED_MAX):
-            future.set_exception(
-                NotReading(f"{self.remote_address} does not read, or has {UNANSWERED_MAX} unanswered requests")
-            )
+            future.set_exception(NotReading(f"{self.remote_address} does not read, or has too many unanswered requests"))
             return future
         opaque = self._next_opaque()
         request = encode_request(code, header, body, opaque, credentials=self._channels.credentials)

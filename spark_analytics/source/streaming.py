@@ -204,7 +204,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if where > position and file is files[0]:
                 self._deleted(files, position)
             elif where > position:
-                self._lost(files, position, f"that file is truncated or missing, the next begins at {where}", f"at {where}")
+                self._lost(
+                    files, position, f"their file is truncated or missing, the next one begins at {where}", f"at {where}"
+                )
             elif position == begin and not _may_begin(file, begin - file.physical_offset):
                 self._lost(files, begin, "no record begins there any more: the log was truncated", "at the next record")
             position = file.end

@@ -276,7 +276,7 @@ def test_lost_file_fails_the_query_by_default(live: LiveLog) -> None:
     written = live.append(400)
     assert live.path(2 * FILE_SIZE).exists()
     live.path(FILE_SIZE).unlink()
-    says = f"offset {FILE_SIZE} on are lost: that file is truncated or missing, the next begins at {2 * FILE_SIZE}"
+    says = f"offset {FILE_SIZE} on are lost: their file is truncated or missing, the next one begins at {2 * FILE_SIZE}"
     with pytest.raises(LostRecordsError, match=says):
         Query(live.store).batch()
     kept = [offset for offset in written if not FILE_SIZE <= offset < 2 * FILE_SIZE]

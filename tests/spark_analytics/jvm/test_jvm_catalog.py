@@ -54,7 +54,7 @@ def test_companion_tables(catalog: Any, spark: Any, golden_stores: dict[str, Pat
 
 def test_catalog_is_read_only(catalog: Any) -> None:
     for statement in ("DROP TABLE rocketmq.stores.broker_a", "CREATE NAMESPACE rocketmq.other"):
-        with pytest.raises(PySparkException, match="only reads"):
+        with pytest.raises(PySparkException, match="is read-only: a broker writes the stores"):
             catalog.sql(statement)
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         catalog.sql("SELECT * FROM rocketmq.stores.broker_c")

@@ -240,7 +240,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
             if (where > position && file == files.get(0)) {
                 deleted(files, position);
             } else if (where > position) {
-                lost(files, position, "that file is truncated or missing, the next begins at " + where, "at " + where);
+                lost(files, position, "their file is truncated or missing, the next one begins at " + where, "at " + where);
             } else if (position == begin && !LogRange.mayBegin(file, begin - where)) {
                 lost(files, begin, "no record begins there any more: the log was truncated", "at the next record");
             }

@@ -107,7 +107,7 @@ public final class StoreCatalog implements TableCatalog, SupportsNamespaces {
     // --- unsupported changes ----------------------------------------------------------------------------------------
 
     private UnsupportedOperationException refused() {
-        return new UnsupportedOperationException("catalog " + name + " only reads: a broker writes the stores");
+        return new UnsupportedOperationException("catalog " + name + " is read-only: a broker writes the stores");
     }
 
     /** Spark 3.5 requires it, later versions deprecate it. */
