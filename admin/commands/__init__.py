@@ -35,7 +35,7 @@ FAMILIES: Final[dict[str, dict[str, str]]] = {
         "producer": "Show the clients of all producer groups of a broker",
     },
     "offset": {
-        "resetOffsetByTime": "Set the consumer offsets of a group to a time",
+        "resetOffsetByTime": "Reset the consumer offsets of a group to a point in time",
         "skipAccumulatedMessage": "Set the consumer offsets of a group to the end",
         "cloneGroupOffset": "Copy the consumer offsets of a group to another",
     },

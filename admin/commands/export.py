@@ -90,7 +90,7 @@ async def export_metadata(
     subscription_group: bool,
     special_topic: bool,
 ) -> object:
-    """Write topics and consumer groups to topic.json, subscriptionGroup.json or, both, to metadata.json."""
+    """Write topics to topic.json, consumer groups to subscriptionGroup.json, or both to metadata.json."""
     if broker_addr:
         if topic:
             return _write(run, file_path, "topic.json", await _user_topics(run.admin, broker_addr, special_topic))

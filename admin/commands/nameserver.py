@@ -56,7 +56,7 @@ async def wipe_write_perm(run: Run, broker_name: str) -> object:
 
 @command("addWritePerm", BROKER_NAME)
 async def add_write_perm(run: Run, broker_name: str) -> object:
-    """Give back the write permission to all topics of a broker at all given name servers."""
+    """Restore the write permission of all topics of a broker at all given name servers."""
     return await _change_permission(run, RequestCode.ADD_WRITE_PERM_OF_BROKER, broker_name, "add", _added)
 
 

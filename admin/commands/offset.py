@@ -52,7 +52,7 @@ def _whole_or_one_queue(broker: str | None, queue: int | None, offset: int | Non
     check=_whole_or_one_queue,
 )
 async def reset_offset_by_time(run: Run, group: str, topic: str, timestamp: Time, force: bool, **given: Any) -> object:
-    """Set the consumer offsets of a group to a time, whether or not its consumers are connected."""
+    """Reset the consumer offsets of a group to a point in time, whether or not its consumers are connected."""
     group, topic = group.strip(), topic.strip()
     if given["broker"] is not None:
         return await _reset_one_queue(run, group, topic, timestamp, given["broker"], given["queue"], given["offset"])

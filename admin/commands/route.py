@@ -78,7 +78,7 @@ async def topic_status(run: Run, topic: str) -> object:
 
 @command("topicList", option("-c", "--clusterModel", "also show each topic's cluster and consumer groups", is_flag=True))
 async def topic_list(run: Run, cluster_model: bool) -> object:
-    """List the topics that the name server knows."""
+    """List the topics that are registered with the name server."""
     names = (await topics(run.admin)).topic_list
     if not cluster_model:
         for name in names:

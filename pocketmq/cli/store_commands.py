@@ -29,7 +29,7 @@ _TIME: Final = Checked("TIME", parse_time_ms, TIME_FORMS)
 _DELAY_LEVEL: Final = "The broker's messageDelayLevel, if it is not the default."
 
 _commitlog = click.option(
-    "--commitlog", metavar="DIR", help="The log's folder if not ROOT/commitlog (storePathCommitLog), or A,B."
+    "--commitlog", metavar="DIR", help="The log's folder, or several as A,B, if not ROOT/commitlog (storePathCommitLog)."
 )
 _root = click.argument("root", metavar="ROOT", help="The store's folder (storePathRootDir).")
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
