@@ -280,7 +280,7 @@ report: Final = _command(
     "Parquet, and a summary in report.json.",
     "pocketmq report pocketmq-store --out today",
     click.Option(["--out"], metavar="DIR", default="report", help="Output folder (report)."),
-    click.Option(["--late-target-ms"], type=WholeNumber(), metavar="MS", help="Target of lateness: a line in its plots."),
+    click.Option(["--late-target-ms"], type=WholeNumber(), metavar="MS", help="Target lateness, drawn as a line in plots."),
     _SINCE, _UNTIL, _ENGINE, is_direct=_by_size,
 )  # fmt: skip
 audit: Final = _command(
