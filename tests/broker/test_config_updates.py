@@ -136,7 +136,7 @@ def broker_of(server: processes.Server) -> str:
         ),
         (
             b"deleteWhen=05\nlistenPort=99999",
-            "advertisedPort=99999: expected a whole number from 1 to 65535; listenPort stands",
+            "advertisedPort=99999: expected a whole number from 1 to 65535; listenPort is an alias of advertisedPort here",
         ),
         (b"deleteWhen=05\nbrokerIP1=no.such.host.invalid", "brokerIP1=no.such.host.invalid: unknown host"),
         (b"deleteWhen=05\nbrokerIP1=10.1.2.3", "brokerIP1=10.1.2.3 is advertised to clients, but only 127.0.0.1 is bound"),

@@ -123,7 +123,7 @@ def test_up_takes_settings_from_a_file_and_options(tmp_path: Path) -> None:
         (["--set", "listenPort=1"], "listenPort: cannot be set here: use --port"),
         (["-c", "nowhere.conf"], "-c nowhere.conf: No such file or directory"),
         (["--cluster", "3m"], "--cluster 3m: expected one of 2m-noslave, 2m-2s-async, 2m-2s-sync"),
-        (["--cluster", "2m-noslave", "--slaves", "1"], "leave --brokers and --slaves away"),
+        (["--cluster", "2m-noslave", "--slaves", "1"], "omit --brokers and --slaves"),
         (["--cluster", "2m-noslave", "--memory"], "--memory is for a single broker, not for a cluster"),
         (["--brokers", "2", "--set", "metricsPort=65534"], "metricsPort=65534 leaves no ports for 2 brokers"),
         (["--brokers", "0"], "--brokers 0: expected a whole number from 1 to 20"),

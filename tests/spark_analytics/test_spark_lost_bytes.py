@@ -116,7 +116,8 @@ def test_loss_of_a_topic_is_found_through_its_queues(tmp_path: Path) -> None:
     assert physical_offsets(store, topic="B") == [own + SIZE for own in of_a if own < 4000]
     cut(store, 1000, 2 * SIZE - 1)
     assert physical_offsets(store, topic="A") == of_a
-    with pytest.raises(DamagedRecordError, match=f"offset {1000 + SIZE} of {path}: .* are lost: the file has 195 bytes of"):
+    says = f"offset {1000 + SIZE} of {path}: .* are lost: the file has 195 of 1000 bytes"
+    with pytest.raises(DamagedRecordError, match=says):
         physical_offsets(store, topic="B")
     left = [own + SIZE for own in of_a if own < 4000 and own != 1000]
     assert physical_offsets(store, topic="B", mode="DROPMALFORMED") == left
@@ -148,7 +149,7 @@ def test_files_may_be_left_out_of_an_explicit_list(tmp_path: Path) -> None:
     with pytest.raises(DamagedRecordError, match="are lost: the file has 500 of 1000 bytes"):
         cut(store, 1000, 500)
         physical_offsets(store / "commitlog" / "*[123]000")
-    with pytest.raises(DamagedRecordError, match="are lost: the file has 1000 bytes of 1000"):
+    with pytest.raises(DamagedRecordError, match="are lost: the file has 1000 of 1000 bytes"):
         remove(store, 1000)
         physical_offsets(store, path="", paths=json.dumps([str(store), str(store / "commitlog" / f"{0:020}")]))
 

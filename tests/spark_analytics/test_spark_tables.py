@@ -142,7 +142,7 @@ def test_many_short_queues_are_few_tasks(tmp_path: Path) -> None:
 def test_gap_between_units_is_an_error(tmp_path: Path) -> None:
     path = write_queue(tmp_path, "T", 0, [(0, 100, 1)] * 4)
     write_queue(tmp_path, "T", 0, [(900, 100, 1)], 200)
-    with pytest.raises(DamagedFileError, match=f"{path} has no unit at byte 80, though"):
+    with pytest.raises(DamagedFileError, match=f"{path} has no unit at byte 80, although the queue continues"):
         table("consumequeue", tmp_path)
     path.write_bytes(bytes(30))
     with pytest.raises(DamagedFileError, match=f"{path} has 30 bytes, which is not a multiple of 20"):
