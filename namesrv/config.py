@@ -95,8 +95,8 @@ IGNORED_KEYS: Final = {
     "serverSocketSndBufSize": "the kernel sizes socket buffers",
     "serverSocketRcvBufSize": "the kernel sizes socket buffers",
     "serverSocketBacklog": "the backlog is 1024",
-    "writeBufferHighWaterMark": "the limit of unsent bytes is fixed",
-    "writeBufferLowWaterMark": "the limit of unsent bytes is fixed",
+    "writeBufferHighWaterMark": "maxUnsentBytesPerConnection limits unsent bytes",
+    "writeBufferLowWaterMark": "maxUnsentBytesPerConnection limits unsent bytes",
 }
 
 UPDATE_RULES: Final = Rules(CHANGEABLE, IGNORED_KEYS, lambda config, *_: check(config))

@@ -114,7 +114,7 @@ _BROKER: Final = {
         isolateLogEnable printChannelGroups printChannelGroupsMinNum timerProgressLogIntervalMs""",
     "queues are allocated by the group's message request mode (setConsumeMode)": "serverLoadBalancerEnable",
     "there are no static subscriptions": "useStaticSubscription",
-    "the kernel sizes socket buffers, and the limit of unsent bytes is fixed": """
+    "the kernel sizes socket buffers; maxUnsentBytesPerConnection limits unsent bytes": """
         serverSocketRcvBufSize serverSocketSndBufSize writeBufferHighWaterMark writeBufferLowWaterMark""",
     "timers are governed by timerPrecisionMs, timerMaxDelaySec and timerRollWindowSlot": """
         timerEnableRetryUntilSuccess timerInterceptDelayLevel timerSkipUnknownError timerWheelSnapshotFlush

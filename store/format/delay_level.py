@@ -72,7 +72,7 @@ def _parse(entry: str, level: int) -> int:
     if unit not in _UNIT_MS:
         raise ValueError(f"messageDelayLevel: level {level} is {entry!r}: its unit must be one of s m h d")
     if not (number.isascii() and number.isdigit()):
-        raise ValueError(f"messageDelayLevel: level {level} is {entry!r}: a whole number must stand before {unit!r}")
+        raise ValueError(f"messageDelayLevel: level {level} is {entry!r}: expected a whole number before {unit!r}")
     delay_ms = int(number) * _UNIT_MS[unit]
     if delay_ms > _DELAY_MAX_MS:
         raise ValueError(f"messageDelayLevel: level {level} is {entry!r}: {delay_ms} ms, at most {_DELAY_MAX_MS}")

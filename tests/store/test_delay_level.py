@@ -28,9 +28,9 @@ def test_level_above_the_last_is_clamped_and_below_the_first_is_one_second() -> 
     [
         ("", "empty"),
         ("1s 5x", "level 2 is '5x': its unit must be one of s m h d"),
-        ("1s s", "level 2 is 's': a whole number"),
-        ("1s -1s", "level 2 is '-1s': a whole number"),
-        ("1s ²s", "a whole number"),
+        ("1s s", "level 2 is 's': expected a whole number before 's'"),
+        ("1s -1s", "level 2 is '-1s': expected a whole number before 's'"),
+        ("1s ²s", "expected a whole number before 's'"),
         ("99999999999999d", "at most"),
     ],
 )

@@ -98,7 +98,7 @@ def test_sync_that_fails_for_lack_of_resources_is_retried(code: int, method: str
     store.flush_service.run_once()
     assert answers == [(end, None)]
     store.checkpoint_service.run_once()
-    assert sum("over: " in record.message for record in caplog.records) == 2
+    assert sum("resolved: " in record.message for record in caplog.records) == 2
     store.shutdown()
     assert not disk.exists(f"{ROOT}/abort")
 
@@ -197,7 +197,7 @@ def test_end_of_a_refusal_is_logged_once_even_if_it_is_intermittent(
         assert store.commit_log.put(message()).status is PutStatus.PUT_OK
         clock.step(1)
     told = [record.message for record in caplog.records if "messages are refused" in record.message]
-    assert len(told) == 2 and told[1].startswith("over: ") and "(1 times" in told[1]
+    assert len(told) == 2 and told[1].startswith("resolved: ") and "(1 times" in told[1]
 
 
 def test_puts_are_refused_if_a_log_file_was_deleted_under_a_running_store(

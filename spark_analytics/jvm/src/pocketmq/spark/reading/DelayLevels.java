@@ -32,7 +32,7 @@ final class DelayLevels {
         String number = entry.substring(0, entry.length() - 1);
         if (!number.matches("[0-9]{1,10}")) {
             throw new IllegalArgumentException("messageDelayLevel: level " + level + " is '" + entry
-                    + "': a whole number must stand before its unit");
+                    + "': expected a whole number before its unit");
         }
         return Long.parseLong(number) * unit;
     }
