@@ -205,5 +205,5 @@ def _write(records: Any, staging: Path, chosen: Chosen, number: int) -> tuple[in
             path.rename(path.with_name(f"{number:08}-{path.name}"))
         elif path.is_file():
             path.unlink()
-    get = seen.get
-    return get["last"] or 0, get["records"]
+    observed = seen.get
+    return observed["last"] or 0, observed["records"]

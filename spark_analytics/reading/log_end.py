@@ -71,7 +71,7 @@ def cuts_to_end(file: LogFile, begin: int, split_size: int) -> list[int]:
 
 
 def _newest_ms(window: RecordWindow, is_last_valid: bool) -> int:
-    """Return the store time of a window's last valid record, its last or last but one; _NEVER if there is none."""
+    """Return the store time of the last valid record of `window`, or _NEVER. Only its last record may be invalid."""
     times = window.fixed("store_timestamp_ms")[: len(window) if is_last_valid else len(window) - 1]
     return int(times[-1]) if len(times) else _NEVER
 

@@ -200,7 +200,7 @@ class LogCheck:
             not self._running  # else records are being written there
             and why_invalid(self._files, self.end)
             and first_valid(self._files, self.end + 1, self._files.log.end_offset) is not None
-            and why_invalid(self._files, self.end)  # again: a broker on another machine may have appended
+            and why_invalid(self._files, self.end)  # again: an undetected broker may have appended since
         ):
             what = (
                 "after the log's end there are records from before an earlier truncation; no queue or index refers to them"
