@@ -49,7 +49,9 @@ define install
 	@conf="$$($(PY) -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "conf")')" && mkdir -p "$$conf" && \
 	echo ': "$${PYSPARK_PYTHON:=$(CURDIR)/$(PY)}"' > "$$conf/spark-env.sh"
 	@rm -rf pocketmq.egg-info
-	@$(PY) -m compileall -q pocketmq pocketmq/*/
+	@$(PY) -m compileall -q pocketmq
+	@test -d broker || echo "This folder has no symbolic links (a zip archive, or git with core.symlinks=false), so python -m broker" \
+		"and python -m namesrv do not work in it: use $(VENV)/bin/mqbroker and $(VENV)/bin/mqnamesrv."
 	@touch $@
 endef
 

@@ -44,7 +44,7 @@ PRINTING = (
 
 
 def sources() -> Iterator[tuple[str, Path]]:
-    """Yield the dotted name and the path of every installed module. Some packages in `pocketmq` are symbolic links."""
+    """Yield the dotted name and the path of every installed module."""
     for top in TOP_LEVEL:
         folders = [ROOT / top]
         while folders:
@@ -108,6 +108,17 @@ def test_modules_and_import_rules_are_found():
     assert len(MODULES) > 200
     assert len(RULES) >= 9
     assert {name.split(".")[1] for name in MODULES if "." in name} >= {"runtime", "remoting", "namesrv", "store", "broker"}
+
+
+def test_the_distribution_contains_no_links():
+    # A zip archive and a clone with core.symlinks=false lose links, and pip would install what is left without an error.
+    assert [path for top in TOP_LEVEL for path in (ROOT / top).rglob("*") if path.is_symlink()] == []
+
+
+@pytest.mark.parametrize("name", ["broker", "namesrv", "remoting", "spark_analytics", "store"])
+def test_top_level_folders_are_links_to_the_packages(name):
+    link = ROOT / name  # a file with the target's name in a clone with core.symlinks=false
+    assert (str(link.readlink()) if link.is_symlink() else link.read_text()) == f"pocketmq/{name}"
 
 
 def test_every_package_has_an_import_rule():

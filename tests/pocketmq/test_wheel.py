@@ -1,10 +1,12 @@
 """The Python wheel, installed outside the repository: import names, commands, and use in another project."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,60 @@ def test_wheel_has_two_import_names_and_no_links(wheel: Path) -> None:
     assert links == []
     assert {"pocketmq/py.typed", "pocketmq/broker/broker.py", "pocketmq/spark_analytics/commands/page.html"} <= set(names)
     assert ("pocketmq/spark_analytics/jvm/pocketmq-spark.jar" in names) == (build.find_javac() is not None)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git repository with the files that the distribution is built from, and the links at the top level."""
+    folder = tmp_path_factory.mktemp("repository")
+    cached = shutil.ignore_patterns("__pycache__", "*.jar")
+    for path in ROOT.iterdir():
+        if path.is_symlink() or path.name in ("pyproject.toml", "README.md"):
+            shutil.copy2(path, folder / path.name, follow_symlinks=False)
+        elif path.name in ("pocketmq", "pyspark_rocketmq"):
+            shutil.copytree(path, folder / path.name, symlinks=True, ignore=cached)
+    author = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-q", "-m", "files"]):
+        subprocess.run(["git", *command], cwd=folder, check=True, timeout=60)
+    return folder
+
+
+def zipped(repository: Path, folder: Path) -> Path:
+    """Return what a "Download ZIP" button gives. pip unpacks each link in it as a file that contains the link's target."""
+    command = ["git", "archive", "--format=zip", "--prefix=pocketmq-main/", f"--output={folder / 'main.zip'}", "HEAD"]
+    subprocess.run(command, cwd=repository, check=True, timeout=60)
+    return folder / "main.zip"
+
+
+def cloned_without_links(repository: Path, folder: Path) -> Path:
+    command = ["git", "-c", "core.symlinks=false", "clone", "-q", str(repository), str(folder / "clone")]
+    subprocess.run(command, check=True, timeout=60)
+    assert (folder / "clone" / "broker").is_file(), "the clone has links"
+    return folder / "clone"
+
+
+@pytest.mark.parametrize("downloaded", [zipped, cloned_without_links])
+def test_a_broker_starts_from_a_download_without_links(
+    environment: dict[str, str], repository: Path, tmp_path: Path, downloaded: Callable[[Path, Path], Path]
+) -> None:
+    site, source = tmp_path / "site", downloaded(repository, tmp_path)
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(source)]
+    subprocess.run(command, check=True, timeout=280)
+    modules = {path.relative_to(site) for path in site.rglob("*.py")}
+    assert {path.relative_to(ROOT) for path in (ROOT / "pocketmq").rglob("*.py")} <= modules
+    libraries = environment["PYTHONPATH"].partition(os.pathsep)[2]
+    (tmp_path / "broker.conf").write_text(f"storePathRootDir={tmp_path / 'store'}\nlistenPort=0\nbrokerIP1=127.0.0.1\n")
+    broker = subprocess.Popen(
+        [sys.executable, "-S", "-m", "pocketmq.broker", "-c", str(tmp_path / "broker.conf")],
+        env=environment | {"PYTHONPATH": os.pathsep.join([str(site), libraries]), "HOME": str(tmp_path)},
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert broker.stdout is not None
+        assert "boot success" in broker.stdout.readline()
+    finally:
+        broker.terminate()
+        assert broker.wait(30) == 0
 
 
 @pytest.mark.parametrize("module", ["pocketmq", "pocketmq.namesrv", "pocketmq.broker", "pocketmq.spark_analytics"])
