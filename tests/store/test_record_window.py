@@ -116,11 +116,17 @@ def test_sectors_are_counted_from_the_file_not_from_the_window() -> None:
 
 def test_a_record_that_ends_in_zeros_is_torn() -> None:
     one = Message("T", 0, b"x", bytes(8), bytes(8), properties_bytes=b"A\x01b")
-    log = bytearray(encode(one, 0))
-    log[-1] = 0
+    record = bytearray(encode(one, 0))
+    record[-1] = 0
+    log = record + bytes(20)
     assert window_of(log).first_invalid() == 0
     with pytest.raises(BadRecordError, match="torn"):
         check_record(memoryview(log), 0, 0)
+    # It is complete if it was dispatched, or if another record follows.
+    assert check_record(memoryview(log), 0, 0, complete_to=len(record)) == len(record)
+    log[len(record) :] = encode(one, len(record))
+    assert window_of(log).first_invalid() is None
+    assert check_record(memoryview(log), 0, 0) == len(record)
 
 
 def test_topics_whose_hashes_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

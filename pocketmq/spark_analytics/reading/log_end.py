@@ -27,6 +27,7 @@ import numpy as np
 
 from pocketmq.spark_analytics.files.places import LogFile, is_remote, next_written, open_file, read_at
 from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE, WINDOW_SIZE_FIRST, Ending, Walk, next_candidate
+from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_record
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.format.record_window import RecordWindow
@@ -86,7 +87,8 @@ def is_valid(file: LogFile, position: int, size: int) -> bool:
     # Lost sectors are recognised by their alignment.
     aligned = position - position % SECTOR_SIZE
     with open_file(file.path) as stream:
-        data = read_at(stream, aligned, position + size - aligned)
+        # With the first bytes behind it: a record that ends in zeros is torn if nothing is written there.
+        data = read_at(stream, aligned, position + size + BLANK_SIZE - aligned)
     try:
         check_record(memoryview(data.tobytes()), position - aligned, file.physical_offset + position)
     except BadRecordError as error:

@@ -13,6 +13,7 @@ from isal.isal_zlib import crc32
 
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
+    BLANK_SIZE,
     BLANK_STRUCT,
     BORNHOST_V6_FLAG,
     HOST_V6_SIZE,
@@ -307,12 +308,13 @@ def decode_dispatch_request(view: memoryview, position: int, tags_code: TagsCode
 # --- recovery -------------------------------------------------------------------------------------------------------
 
 
-def check_record(view: memoryview, position: int, physical_offset: int, check_crc: bool = True) -> int:
+def check_record(view: memoryview, position: int, physical_offset: int, check_crc: bool = True, complete_to: int = 0) -> int:
     """Return the total size of the record at `physical_offset`. Raises BadRecordError if it is not intact.
 
     In addition to Apache's CommitLog.checkMessageAndReturnSize, the stored offset must equal the position (which is not the
-    case for bytes left by a truncation), and topic and properties, which no checksum covers, must not contain a lost sector
-    or end in a zero byte, as an unfinished write of a killed process does.
+    case for bytes left by a truncation), and topic and properties, which no checksum covers, must not contain a lost sector.
+    A record whose properties end in a zero byte is torn, as a killed process leaves it, if zeros follow it in `view` and it
+    ends after `complete_to`; elsewhere a client has sent that zero byte, which Apache's broker stores.
     """
     size, body_start, topic_start, topic_size = bounds(view, position)
     claimed = physical_offset_of(view, position)
@@ -329,21 +331,23 @@ def check_record(view: memoryview, position: int, physical_offset: int, check_cr
     if topic_size == 0 or 0 in view[topic_start : topic_start + topic_size]:
         raise BadRecordError("topic is empty or has zero bytes")
     properties_start, end = topic_start + topic_size + 2, position + size
-    if properties_start < end and view[end - 1] == 0:
+    is_in_doubt = physical_offset + size > complete_to and properties_start < end
+    if is_in_doubt and view[end - 1] == 0 and bytes(view[end : end + BLANK_SIZE]) == bytes(BLANK_SIZE):
         raise BadRecordError("properties end in a zero byte: the record is torn")
     _check_sectors(view, properties_start, end, physical_offset - position)
     return size
 
 
 def _check_sectors(view: memoryview, start: int, end: int, view_offset: int) -> None:
-    """Raise BadRecordError if all bytes of [start, end) in one sector are zero.
+    """Raise BadRecordError if all bytes of [start, end) in one sector are zero, and those behind `end` in the last one.
 
     `view_offset` is the physical offset of the view's first byte. Sectors are aligned to the file, not to the view.
     """
     while start < end:
-        stop = min(start + SECTOR_SIZE - (start + view_offset) % SECTOR_SIZE, end)
+        sector_end = start + SECTOR_SIZE - (start + view_offset) % SECTOR_SIZE
+        stop = min(sector_end, end)
         # Nearly always the first byte is not zero, so the rest need not be scanned.
-        if view[start] == 0 and not any(view[start:stop]):
+        if view[start] == 0 and not any(view[start:sector_end]):
             raise BadRecordError(
                 f"bytes {start + view_offset}..{stop + view_offset} are zero: a sector of the properties is lost"
             )

@@ -217,7 +217,7 @@ class RecordWindow:
 
     # --- validity ---------------------------------------------------------------------------------------------------
 
-    def first_invalid(self, check_crc: bool = True) -> int | None:
+    def first_invalid(self, check_crc: bool = True, complete_to: int = 0) -> int | None:
         """Return the index of the first record that `record.check_record` would reject, or None."""
         valid = self.lengths_add_up & (self.fixed("physical_offset") == self.physical_offsets)
         count = len(self) if valid.all() else int(np.argmin(valid))
@@ -228,8 +228,8 @@ class RecordWindow:
                 window = window.rows(slice(int(bad[0])))
         for row in window._doubtful():
             try:
-                start = int(self.starts[row])
-                check_record(memoryview(self.data), start, self.physical_offset + start, check_crc)  # type: ignore[arg-type]
+                start, view = int(self.starts[row]), memoryview(self.data)  # type: ignore[arg-type]
+                check_record(view, start, self.physical_offset + start, check_crc, complete_to)
             except BadRecordError:
                 return row
         return len(window) if len(window) < len(self) else None

@@ -17,16 +17,24 @@ class LogScan:
 
     Afterwards `position` is the end offset of the last intact record, or of the BLANK mark that follows it, and `reason`
     says why no record begins there; it is empty at the end of the last file. Both are also valid between two windows. A
-    window keeps its file mapped, so callers must release it before they request the next.
+    window keeps its file mapped, so callers must release it before they request the next. `complete_to` is that of
+    `record.check_record`.
     """
 
     def __init__(
-        self, mapped_files: MappedFileQueue, start: int, *, check_crc: bool = True, window_size: int = WINDOW_SIZE
+        self,
+        mapped_files: MappedFileQueue,
+        start: int,
+        *,
+        check_crc: bool = True,
+        complete_to: int = 0,
+        window_size: int = WINDOW_SIZE,
     ) -> None:
         self.position = start
         self.reason = ""
         self._files = mapped_files
         self._check_crc = check_crc
+        self._complete_to = complete_to
         self._window_size = window_size
 
     def __iter__(self) -> Iterator[RecordWindow]:
@@ -41,7 +49,7 @@ class LogScan:
             at = self.position - file.start_offset
             try:
                 # The first record is checked separately: its error is the reason, and it may be larger than a window.
-                size = check_record(file.view, at, self.position, self._check_crc)
+                size = check_record(file.view, at, self.position, self._check_crc, self._complete_to)
             except BadRecordError as error:
                 if not is_blank(file.view, at):
                     self.reason = str(error)
@@ -50,7 +58,7 @@ class LogScan:
                 continue
             data = file.array[at : at + max(self._window_size, size)]
             window = RecordWindow(data, self.position, *chained(data, self.position))
-            invalid = window.first_invalid(self._check_crc)
+            invalid = window.first_invalid(self._check_crc, self._complete_to)
             assert len(window) and invalid != 0, f"checks of the record at {self.position} disagree"
             return window if invalid is None else window.rows(slice(invalid))
         return None

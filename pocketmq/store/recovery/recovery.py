@@ -7,8 +7,8 @@ The log is authoritative; queues and index are derived from it and can be rebuil
    last recorded state covers;
 2. drops that part from queues and index, where units may be torn, and rebuilds it;
 3. reads the records up to the first invalid one. If an intact record after it had been synced, the bytes between are
-   quarantined (`quarantine`) and reading continues. Otherwise the log ends there and the rest is zeroed, because a left-over
-   record could look valid after the next crash;
+   quarantined (`quarantine`) and reading continues. Otherwise the log ends there; the rest is saved and zeroed, because a
+   left-over record could look valid after the next crash;
 4. checks whether queues lack records before the start position, and rebuilds those queues in one pass over the log.
 
 Everything that was read counts as durable afterwards and is therefore synced, every GiB: the page cache survives a kill, but
@@ -88,8 +88,9 @@ class Recovery:
         # Queues that must be rebuilt from the whole log.
         self._suspects: set[QueueKey] = set()
         self._is_unchanged = False
-        # End offset of the newest record that was in a queue.
-        self._queues_end = 0
+        # End offset of the newest record that was in a queue. `_complete_to` (see `record.check_record`) remains 0 after a
+        # kill of PocketMQ, which stores no properties that end in a zero byte.
+        self._queues_end = self._complete_to = 0
 
     def run(self, kind: StartKind, *, rebuild: bool = False) -> RecoveryReport:
         """Recover; afterwards the commit log is ready to append. `rebuild` rebuilds all queues and the index."""
@@ -100,6 +101,7 @@ class Recovery:
         self._queues_end = self._queues.max_physical_offset
         if kind is StartKind.CRASHED:
             report.synced_timestamp_ms = self._checkpoint.physic_msg_timestamp_ms
+            self._complete_to = self._queues_end
         self._suspects |= set(self.known.rebuilding)
         self._drop_broken()
         self._check_sums()
@@ -308,7 +310,7 @@ class Recovery:
         """Pass every record from `start` on to `dispatch`, repairing the log. Return the physical offset of the end."""
         position, total = start, self._files.max_offset - start
         while True:
-            scan = LogScan(self._files, position, check_crc=self._check_crc)
+            scan = LogScan(self._files, position, check_crc=self._check_crc, complete_to=self._complete_to)
             for window in scan:
                 self._last_window = window.physical_offsets.tolist()
                 self._note_last(self._last_window[-1])
@@ -409,17 +411,13 @@ class Recovery:
     def _cut(self) -> None:
         """Cut the log after its last intact record: later files are deleted, the rest of the last one is zeroed."""
         report, files = self._report, self._files
-        if self._report.kind is not StartKind.CLEAN:
+        if report.kind is not StartKind.CLEAN:
             self._leave_torn_properties()
         end = report.end_offset
         if any(files.view(end, RECORD_SIZE_MIN) or b""):
-            line = f"bytes after the log's end at {end} are cut off: {report.end_reason}"
-            if report.synced_timestamp_ms is None or report.synced_timestamp_ms > self._last_store_timestamp_ms:
-                until = recovery_start.written_to(files, end)
-                now_ms = self._clock.message_time_ms()
-                saved = quarantine.save(files, f"{self._root}/quarantine", end, until, report.end_reason, now_ms)
-                line += f"; saved in {saved}"
-            report.repairs.append(line)
+            until, now_ms = recovery_start.written_to(files, end), self._clock.message_time_ms()
+            saved = quarantine.save(files, f"{self._root}/quarantine", end, until, report.end_reason, now_ms)
+            report.repairs.append(f"bytes after the log's end at {end} are cut off: {report.end_reason}; saved in {saved}")
         if report.kind is not StartKind.CRASHED and self._queues_end > end:
             line = f"queues had records up to {self._queues_end}, the log has them up to {end}"
             report.repairs.append(line + recovery_start.missing_behind(files, end))
@@ -432,12 +430,13 @@ class Recovery:
     def _leave_torn_properties(self) -> None:
         """Cut the log before records at the end of a damaged log whose properties, which have no checksum, do not parse.
 
-        PocketMQ stores no such properties, and Apache keeps them.
+        PocketMQ stores no such properties, and Apache keeps them. Zero bytes in a record that was in a queue are a client's.
         """
         synced_ms = self._report.synced_timestamp_ms or self._checkpoint.physic_msg_timestamp_ms
         for physical_offset in reversed(self._last_window):
             record = recovery_start.record_at(self._files, physical_offset, check_crc=False)
-            if record is None or record[1] < synced_ms or recovery_start.properties_parse(self._files, physical_offset):
+            parse = recovery_start.properties_parse
+            if record is None or record[1] < synced_ms or parse(self._files, physical_offset, self._complete_to):
                 return
             self._report.end_offset = physical_offset
             self._report.end_reason = "the properties cannot be parsed"

@@ -35,13 +35,16 @@ _SEARCHED_MAX: Final = 8 << 20
 
 
 def record_at(files: MappedFileQueue, physical_offset: int, check_crc: bool = True) -> tuple[int, int] | None:
-    """Return (size, store time in ms) of the record at `physical_offset`, or None if it is not intact."""
+    """Return (size, store time in ms) of the record at `physical_offset`, or None if it is not intact.
+
+    It may be the last record of the log and end in a zero byte: that it is complete is for `LogScan` to decide.
+    """
     file = files.file_at(physical_offset)
     if file is None:
         return None
     position = physical_offset - file.start_offset
     try:
-        size = check_record(file.view, position, physical_offset, check_crc)
+        size = check_record(file.view, position, physical_offset, check_crc, file.start_offset + file.size)
     except BadRecordError:
         return None
     return size, store_timestamp_of(file.view, position)
@@ -232,15 +235,16 @@ def drop_cut_index_files(disk: Disk, index: IndexService, known_file_size: int) 
 # --- the end of the log ---------------------------------------------------------------------------------------------
 
 
-def properties_parse(files: MappedFileQueue, physical_offset: int) -> bool:
-    """Return whether the properties of the record are entries with names, without zero bytes."""
+def properties_parse(files: MappedFileQueue, physical_offset: int, complete_to: int) -> bool:
+    """Return whether the properties of the record are entries with names, and without zero bytes behind `complete_to`."""
     file = files.file_at(physical_offset)
     assert file is not None
     position = physical_offset - file.start_offset
     size, _, topic_start, topic_size = bounds(file.view, position)
     properties = bytes(file.view[topic_start + topic_size + 2 : position + size])
     entries = properties.split(PROPERTY_SEPARATOR.encode())
-    return 0 not in properties and all(entry.find(NAME_VALUE_SEPARATOR.encode()) > 0 for entry in entries if entry)
+    is_complete = physical_offset + size <= complete_to or 0 not in properties
+    return is_complete and all(entry.find(NAME_VALUE_SEPARATOR.encode()) > 0 for entry in entries if entry)
 
 
 def written_to(files: MappedFileQueue, start: int) -> int:

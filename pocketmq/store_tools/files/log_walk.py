@@ -33,7 +33,7 @@ UNWRITTEN: Final = "nothing is written here"
 
 
 def record_bytes(files: StoreFiles, physical_offset: int) -> memoryview:
-    """Return the bytes of the record at `physical_offset`, limited by its size field and its file.
+    """Return the bytes of the record at `physical_offset`, limited by its size field and its file, and the 8 after it.
 
     Raises BadRecordError if no file has that offset, and OSError.
     """
@@ -43,18 +43,18 @@ def record_bytes(files: StoreFiles, physical_offset: int) -> memoryview:
     position = physical_offset - file.start_offset
     data = files.read(file.path, position, min(4096, file.size - position))
     size = int.from_bytes(data[:4].tobytes(), "big", signed=True)
-    if len(data) < size <= file.size - position:
-        data = files.read(file.path, position, size)
-    return memoryview(data[: max(size, RECORD_SIZE_MIN)]).toreadonly()  # type: ignore[arg-type]  # an ndarray is a buffer
+    if len(data) < size + BLANK_SIZE and size <= file.size - position:
+        data = files.read(file.path, position, min(size + BLANK_SIZE, file.size - position))
+    return memoryview(data[: max(size, RECORD_SIZE_MIN) + BLANK_SIZE]).toreadonly()  # type: ignore[arg-type]  # an ndarray is a buffer
 
 
-def why_invalid(files: StoreFiles, physical_offset: int, check_crc: bool = True) -> str:
-    """Return why there is no valid record at `physical_offset`, "" if there is one."""
+def why_invalid(files: StoreFiles, physical_offset: int, check_crc: bool = True, complete_to: int = 0) -> str:
+    """Return why there is no valid record (`record.check_record`) at `physical_offset`, "" if there is one."""
     try:
         view = record_bytes(files, physical_offset)
         if len(view) >= BLANK_SIZE and not any(view[:BLANK_SIZE]):
             return UNWRITTEN
-        check_record(view, 0, physical_offset, check_crc)
+        check_record(view, 0, physical_offset, check_crc, complete_to)
         decode_record(view)
     except BadRecordError as error:
         return str(error)
@@ -151,7 +151,7 @@ class LogWalk:
             within = int(starts.searchsorted(self._stop - self.position))
             starts, sizes = starts[:within], sizes[:within]
             window = RecordWindow(data, self.position, starts, sizes)
-            invalid = window.first_invalid(self._check_crc) if within else None
+            invalid = window.first_invalid(self._check_crc, self._known_end) if within else None
             if invalid is not None:
                 starts, sizes = starts[:invalid], sizes[:invalid]
                 window = RecordWindow(data, self.position, starts, sizes)
@@ -186,7 +186,7 @@ class LogWalk:
 
     def _step_over(self) -> bool:
         """Move to the next valid record; return whether there is one."""
-        self.reason = why_invalid(self._files, self.position, self._check_crc)
+        self.reason = why_invalid(self._files, self.position, self._check_crc, self._known_end)
         if not self.reason:
             # The bytes have changed since they were read: a broker is writing here. Read them again.
             return True

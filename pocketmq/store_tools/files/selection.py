@@ -91,7 +91,7 @@ def read_record(files: StoreFiles, physical_offset: int) -> Record | None:
     """Return the valid record at `physical_offset`, None without one."""
     try:
         view = record_bytes(files, physical_offset)
-        check_record(view, 0, physical_offset)
+        check_record(view, 0, physical_offset, complete_to=physical_offset + len(view))
         return decode_record(view)
     except (BadRecordError, FileNotFoundError):
         return None
