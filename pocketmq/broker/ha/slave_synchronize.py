@@ -246,7 +246,11 @@ class SlaveSynchronize:
 
 
 def _timercheck(checkpoint: bytes) -> bytes:
-    """Return the master's checkpoint as the file of a 5.x slave. Its fourth field limits the offsets that a slave enters."""
+    """Return the master's checkpoint as the file of a 5.x slave. Its fourth field limits the offsets that a slave enters.
+
+    The second is a position in the broker's own timer log, which is empty here.
+    """
     numbers = list(TIMER_CHECKPOINT_STRUCT.unpack(checkpoint))
+    numbers[1] = 0
     numbers[3] = numbers[2]
     return TIMER_CHECKPOINT_STRUCT.pack(*numbers).ljust(TIMER_CHECKPOINT_FILE_SIZE, b"\0")

@@ -43,9 +43,11 @@ def _seal(data: bytes | bytearray | memoryview) -> int:
 
 
 def problems(data: bytes) -> list[str]:
-    """Return what is damaged in a mark file with these bytes."""
+    """Return what is damaged in a mark file with these bytes. Zeros alone are no damage: nothing has been marked yet."""
     if len(data) != FILE_SIZE:
         return [f"it has {len(data)} bytes, not {FILE_SIZE}"]
+    if not any(data):
+        return []
     slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
     found = [f"slot {at} ({SLOTS[at]}) is damaged" for at, slot in enumerate(slots) if slot.is_damaged]
     return found if any(slot.payload is not None for slot in slots) else [*found, "it has no valid slot"]

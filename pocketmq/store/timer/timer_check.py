@@ -29,7 +29,7 @@ def problems(disk: Disk, root: str) -> list[str]:
     for name in (timer_mark, LEVEL_MARK):
         if disk.exists(f"{root}/{name}"):
             data = disk.read_file(f"{root}/{name}")
-            found += [f"{name}: {problem}" for problem in mark_file.problems(data) if any(data) or len(data) == 0]
+            found += [f"{name}: {problem}" for problem in mark_file.problems(data)]
             if name == timer_mark and is_ours and len(data) == mark_file.FILE_SIZE:
                 found += _sum_problems(disk, root, *mark_file.payloads(data, disk.boot_mark(f"{root}/{name}")))
     return found
@@ -46,8 +46,8 @@ def _sum_problems(disk: Disk, root: str, payloads: list[bytes], is_clean: bool) 
             found.append(f"{WHEEL}: it is missing")
         elif crc32(disk.read_file(f"{root}/{WHEEL}")) != wheel_sum:
             found.append(f"{WHEEL}: its checksum is wrong")
-    if state.log_sum == -1:
-        return found
+    if state.log_sum == -1 or state.log_end <= max(state.log_begin, 0):
+        return found  # no checksum, or no timer was ever stored, or none is left
     names = (
         sorted(name for name in disk.listdir(f"{root}/{LOG}") if name.isdecimal()) if disk.is_dir(f"{root}/{LOG}") else []
     )

@@ -29,6 +29,7 @@ ENTRIES_AT_ONCE: Final = 1 << 16
 # maxHashSlotNum : maxIndexNum in Apache's defaults.
 _ENTRIES_A_SLOT: Final = 4
 _SEARCHED_AT_ONCE: Final = 8 << 20
+_SIGNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,17 @@ def index_facts(files: StoreFiles, path: str, slot_count: int = 0) -> IndexFileF
     """
     header = read_header(files, path)
     size = os.path.getsize(path)
+    nearly = None
     for candidate in _slot_counts(files, path, size, header, slot_count):
         facts = IndexFileFacts(path, size, header, candidate)
-        if _fits(files, facts):
+        signs = _signs(files, facts)
+        if signs == _SIGNS:
             return facts
+        # One may be missing, because of damage or because a broker is writing.
+        if signs == _SIGNS - 1 and nearly is None:
+            nearly = facts
+    if nearly is not None:
+        return nearly
     raise ValueError("header and entries do not match for any possible number of slots")
 
 
@@ -111,26 +119,21 @@ def _slot_counts(files: StoreFiles, path: str, size: int, header: IndexHeader, k
                 at = data.rfind(wanted, 0, at + len(wanted) - 1)
 
 
-def _fits(files: StoreFiles, facts: IndexFileFacts) -> bool:
+def _signs(files: StoreFiles, facts: IndexFileFacts) -> int:
+    """Return how many of _SIGNS signs show that the number of slots is right; 0 if it is impossible."""
     header, newest = facts.header, facts.header.index_count - 1
     if facts.slot_count < 1 or (facts.size - facts.entries_start) % INDEX_ENTRY_SIZE:
-        return False
+        return 0
     if facts.entry_position(newest) + INDEX_ENTRY_SIZE > facts.size:
-        return False
+        return 0
     if newest == 0:
-        return True
+        return _SIGNS
     data = files.read(facts.path, facts.entry_position(newest), INDEX_ENTRY_SIZE)
     key_hash, physical_offset, _, previous = INDEX_ENTRY_STRUCT.unpack(data.tobytes())
     slot = files.read(facts.path, INDEX_HEADER_SIZE + key_hash % facts.slot_count * INDEX_SLOT_SIZE, INDEX_SLOT_SIZE)
-    # One of the conditions may be false, because of damage or because a broker is writing.
     is_newest = INDEX_SLOT_STRUCT.unpack(slot.tobytes()) == (newest,)
-    signs: tuple[bool, ...] = (
-        physical_offset == header.end_physical_offset,
-        is_newest,
-        0 <= previous < newest,
-        key_hash >= 0,
-    )
-    return signs.count(True) >= 3
+    signs = (physical_offset == header.end_physical_offset, is_newest, 0 <= previous < newest, key_hash >= 0)
+    return signs.count(True)
 
 
 def entry_blocks(files: StoreFiles, facts: IndexFileFacts) -> Iterator[tuple[int, Entries]]:

@@ -134,7 +134,9 @@ class StoreFiles:
         if not os.path.isdir(root):
             raise NotAStoreError(f"{root} is a file: give the store's root, the folder that has `commitlog` in it")
         self._log_folders = [folder.strip() for folder in self.commit_log_folder.split(",") if folder.strip()]
-        if not any(os.path.isdir(folder) for folder in self._log_folders):
+        # A broker creates the checkpoint at its first start, and the log with its first message.
+        is_new = commit_log_folder is None and os.path.exists(f"{root}/checkpoint")
+        if not is_new and not any(os.path.isdir(folder) for folder in self._log_folders):
             inner = next((name for name in _listdir(root) if os.path.isdir(f"{root}/{name}/commitlog")), None)
             hint = (
                 f": did you mean {root}/{inner}?"
