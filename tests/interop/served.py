@@ -198,10 +198,13 @@ def _missing(before: Any, after: Any, path: str = "") -> Iterable[str]:
 
 
 def complaints(log: Path) -> dict[str, int]:
-    """Counts the warnings and errors of Apache's log by level and text."""
+    """Count the warnings and errors of Apache's store, by level and text.
+
+    Other parts of its broker also log what a busy machine or its own shutdown causes, such as connections that end.
+    """
     counts: dict[str, int] = defaultdict(int)
     for line in log.read_text(errors="replace").splitlines():
-        found = re.match(r"[\d-]+ [\d:,]+ (WARN|ERROR) (.*)", line)
+        found = re.match(r"[\d-]+ [\d:,]+ (WARN|ERROR) RocketmqStore(?:Error)? (.*)", line)
         if found:
             counts[f"{found[1]} {found[2]}"] += 1
     return dict(counts)

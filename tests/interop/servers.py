@@ -288,7 +288,7 @@ def write_logback(home: Path, name: str, version: str = "4.9.4") -> None:
     (home / "conf").mkdir(parents=True, exist_ok=True)
     (home / "conf" / f"logback_{name}.xml").write_text(
         f'<configuration><appender name="F" class="{package}.core.FileAppender">'
-        f"<file>{home}/{name}-server.log</file><encoder><pattern>%d %p %m%n</pattern></encoder></appender>"
+        f"<file>{home}/{name}-server.log</file><encoder><pattern>%d %p %logger %m%n</pattern></encoder></appender>"
         '<root level="WARN"><appender-ref ref="F"/></root></configuration>\n'
     )
 

@@ -60,26 +60,15 @@ CONFIG: dict[str, object] = {
     "waitTimeMillsInSendQueue": 30_000,
 }
 NO_CHECKS: dict[str, object] = {"transactionCheckInterval": 3_600_000, "transactionTimeOut": 3_600_000}
-# Warnings and errors that Apache's broker also logs for a store of its own, stopped or killed, with the same requests.
+# Warnings and errors that Apache's store also logs for files of its own, stopped or killed, with the same requests.
 USUAL_COMPLAINTS = (
     "WARN Load default ",
-    "WARN No resource file with name ",
-    "WARN Unknown channel option ",
-    "WARN subscription changed, ",
-    "WARN NETTY EVENT: ",
-    "ERROR createChannel: ",  # to the name server, on a busy machine
-    "WARN registerBroker Exception, ",
-    "WARN unregisterBroker Exception, ",
-    "WARN Channel[",
     "WARN found a illegal magic code 0x0",  # at the end of the log
     "WARN maxPhyOffsetOfConsumeQueue(",  # also without a problem
     "WARN Maybe try to build consume queue repeatedly ",  # after a kill, for each record already in a queue
     "WARN Over index file capacity: ",
     "WARN Index file [",
     "WARN Unknown boundary type",
-    "WARN No new message. ",
-    "WARN The miss op offset=",
-    "ERROR Failed field [topicSeq] decoding",
 )
 
 
