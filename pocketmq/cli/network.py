@@ -7,6 +7,7 @@ its master, because the master cannot tell its connection from a client's.
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -17,6 +18,8 @@ from typing import Final, Protocol
 from pocketmq.cli.tcp_proxy import TcpProxy
 
 LOOPBACK: Final = "127.0.0.1"
+_NAME_PREFIX: Final = "pocket"
+"""Beginning of the names of bridges; interface names have at most 15 characters, of which a broker's number needs 4."""
 
 
 class Network(Protocol):
@@ -78,17 +81,21 @@ class NamespaceNetwork(LoopbackNetwork):
     """Each broker has a network namespace, connected to a bridge, through which it reaches name server and clients.
 
     A broker that is cut off gets no packets and no errors, as with a broken switch: connections stay open on both sides.
+
+    An abstract Unix socket with the bridge's name shows that it is in use. The kernel closes it with the process, so a
+    bridge without such a socket was left by a process that was killed.
     """
 
     def __init__(self) -> None:
-        """Create the bridge. Raises OSError if this process may not."""
-        # Interface names have at most 15 characters.
-        self._name = f"pmq{secrets.token_hex(3)}"
+        """Create the bridge, after removal of those left by killed processes. Raises OSError if this process may not."""
+        _remove_leftovers()
+        self._name = f"{_NAME_PREFIX}{secrets.token_hex(3)[:5]}"
+        self._owned = _own(self._name)
         self._subnet = f"10.{secrets.randbelow(100) + 100}.{secrets.randbelow(250)}"
         self._labels: list[str] = []
         self.namesrv_host = f"{self._subnet}.1"
-        _ip("link", "add", self._name, "type", "bridge")
         try:
+            _ip("link", "add", self._name, "type", "bridge")
             _ip("addr", "add", f"{self.namesrv_host}/24", "dev", self._name)
             _ip("link", "set", self._name, "up")
         except OSError:
@@ -126,11 +133,8 @@ class NamespaceNetwork(LoopbackNetwork):
         _ip("link", "set", self._interface(label), "up")
 
     def close(self) -> None:
-        for label in self._labels:
-            with contextlib.suppress(OSError):
-                _ip("netns", "del", self._namespace(label))
-        with contextlib.suppress(OSError):
-            _ip("link", "del", self._name)
+        _remove(self._name)
+        self._owned.close()
         self._labels.clear()
 
     def _make(self, label: str) -> None:
@@ -227,8 +231,37 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _ip(*arguments: str) -> None:
-    """Run `ip` of iproute2. Raises OSError with its message."""
+def _own(bridge: str) -> socket.socket:
+    """Return a socket that shows that the bridge is in use. Raises OSError if another process uses it."""
+    mark = socket.socket(socket.AF_UNIX)
+    try:
+        mark.bind(f"\0{bridge}")
+    except OSError:
+        mark.close()
+        raise
+    return mark
+
+
+def _remove_leftovers() -> None:
+    """Remove bridges and namespaces of processes that were killed."""
+    for line in _ip("-o", "link", "show", "type", "bridge").splitlines():
+        name = line.split(": ")[1]
+        if re.fullmatch(f"{_NAME_PREFIX}[0-9a-f]{{5}}", name):
+            with contextlib.suppress(OSError), _own(name):
+                _remove(name)
+
+
+def _remove(bridge: str) -> None:
+    """Remove the namespaces of a bridge, then the bridge itself: it shows that namespaces may be left."""
+    spaces = [line.split()[0] for line in _ip("netns", "list").splitlines() if line.startswith(f"{bridge}-")]
+    for command in (*(("netns", "del", space) for space in spaces), ("link", "del", bridge)):
+        with contextlib.suppress(OSError):  # another process may have removed it
+            _ip(*command)
+
+
+def _ip(*arguments: str) -> str:
+    """Run `ip` of iproute2 and return its output. Raises OSError with its message."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout

@@ -1,6 +1,6 @@
 """Name server and broker as two child processes on free ports, for the demonstration, benches and tests.
 
-Functions start a server, wait for its ready line, and stop it.
+Functions start a server, wait for its ready line, and stop it. If this process is killed, the servers are killed too.
 """
 
 import re
@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketmq.cli import kept_settings
+from pocketmq.cli import child_process, kept_settings
+from pocketmq.cli.child_process import Process
 from pocketmq.cli.kept_settings import NOTHING_KEPT, Kept
 from pocketmq.runtime.error_text import reason_of
 
@@ -33,7 +34,7 @@ class Server:
 
     name: str
     address: str
-    process: "subprocess.Popen[bytes]"
+    process: Process
     out: Path
     boot_seconds: float
     metrics_url: str | None = None
@@ -115,13 +116,7 @@ def _start(name: str, folder: Path, *arguments: str, prefix: Sequence[str] = ())
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("wb", dir=folder, prefix=f"{name}-", suffix=".out", delete=False) as out:
         began = time.monotonic()
-        process = subprocess.Popen(
-            [*prefix, sys.executable, "-P", "-m", _MODULES[name], *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C at the terminal reaches only the caller, which stops both in order
-        )
+        process = child_process.start([*prefix, sys.executable, "-P", "-m", _MODULES[name], *arguments], out)
     path = Path(out.name)
     while time.monotonic() - began < READY_SECONDS_MAX:
         output = path.read_text(errors="replace")

@@ -13,6 +13,7 @@ from pocketmq.cli.kept_settings import Kept
 from pocketmq.cli.processes import NotReady
 from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, warn
 from pocketmq.runtime.lifecycle import StopRequest
+from pocketmq.runtime.parent import end_with_parent
 
 _BY_LAYOUT = {
     "brokerName": "the layout names the brokers",
@@ -28,6 +29,7 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
 
     `broker_port`: port of the first broker, 0 for free ports.
     """
+    end_with_parent()
     layout = _layout(options)
     given = settings.read(options.config_file, options.set, _BY_LAYOUT)
     for warning in settings.warnings(given):

@@ -23,6 +23,7 @@ from typing import Final, Protocol, TypeVar
 
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.freed_memory import FreedMemory
+from pocketmq.runtime.parent import end_with_parent
 
 log = logging.getLogger("runtime")
 
@@ -93,6 +94,7 @@ def listening(host: str, port: int, key: str) -> Iterator[None]:
 
 def run(service: S, program: str, on_ready: Callable[[S], None] = lambda service: None) -> int:
     """Run `service` on uvloop (asyncio where there is none) until SIGTERM, SIGINT or SIGHUP. Returns the exit code."""
+    end_with_parent()
     _allow_descriptors()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
