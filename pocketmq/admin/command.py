@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketmq.admin.output import Output, Table, printable
+from pocketmq.admin.output import Output, Table
 from pocketmq.runtime.command_line.commands import FAILURE, Command, complain
 from pocketmq.runtime.command_line.option_types import ADDRESS, ADDRESSES, NAMESRV_DEFAULT
 
@@ -43,7 +43,7 @@ class Run:
         """Show a failure after which the command continues."""
         from pocketmq.admin.admin_client import described
 
-        complain(printable(described(failure)))
+        complain(described(failure))
 
     def table(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Print a table; return its rows as objects."""
@@ -151,14 +151,14 @@ def _run(
     except (AdminError, RemotingError, StartError, OSError, TimeoutError, ValueError) as failure:
         code = int(failure.code) if isinstance(failure, RemotingError) else None
         output.result({"error": {"code": code, "message": getattr(failure, "remark", None) or described(failure)}})
-        complain(printable(described(failure)))
+        complain(described(failure))
         return FAILURE if as_json else 0
     except (LookupError, TypeError, AttributeError) as failure:
         if os.environ.get("POCKETMQ_TRACEBACK"):
             raise
         text = f"a server's answer has an unexpected form, or mqadmin has an error: {type(failure).__name__}: {failure}"
         output.result({"error": {"code": None, "message": text}})
-        complain(printable(f"{text} (POCKETMQ_TRACEBACK=1 shows the traceback)"))
+        complain(f"{text} (POCKETMQ_TRACEBACK=1 shows the traceback)")
         return FAILURE
     return 0
 

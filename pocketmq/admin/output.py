@@ -1,22 +1,14 @@
 """Output of a command: Apache's plain layout, `rich` tables on a terminal, or one JSON document with `--json`."""
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import click
+from pocketmq.runtime.command_line.commands import say
+from pocketmq.runtime.peer_text import escaped_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """Return a text in which control characters other than tab and line feed are `?`: a terminal would obey them."""
-    return _CONTROL.sub("?", text)
+    from pocketmq.runtime.command_line.printer import Printer
 
 
 class Table:
@@ -34,19 +26,19 @@ class Table:
 class Output:
     """Prints as a command proceeds; with `--json` nothing but the command's result at its end."""
 
-    def __init__(self, as_json: bool, terminal: "Console | None" = None) -> None:
+    def __init__(self, as_json: bool, terminal: "Printer | None" = None) -> None:
         """`terminal`: draw tables there; without it, on standard output if that is a terminal."""
         self.as_json = as_json
         self._terminal = terminal
         if terminal is None and not as_json and sys.stdout.isatty():
-            from rich.console import Console
+            from pocketmq.runtime.command_line.printer import Printer
 
-            self._terminal = Console()
+            self._terminal = Printer()
 
     def say(self, text: object = "", nl: bool = True) -> None:
         """Print a line for people."""
         if not self.as_json:
-            click.echo(text if self._terminal is None else printable(str(text)), nl=nl)
+            say(text, end="\n" if nl else "")
 
     def table(self, table: Table, rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
         """Print a table; return its rows as objects, for the result of the command."""
@@ -65,21 +57,20 @@ class Output:
             import msgspec
 
             text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode()
-            click.echo(text)
+            say(escaped_json(text))
 
 
-def _draw(terminal: "Console", table: Table, rows: list[Sequence[Any]]) -> None:
+def _draw(terminal: "Printer", table: Table, rows: list[Sequence[Any]]) -> None:
     from rich import box
     from rich.table import Table as RichTable
-    from rich.text import Text
 
     shown = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
     for number, text in enumerate(table.header):
         is_number = all(isinstance(row[number], (int, float)) for row in rows)
         shown.add_column(text.removeprefix("#").strip(), justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        cells = (f"{value:.2f}" if isinstance(value, float) else printable(str(value)) for value in row)
-        shown.add_row(*map(Text, cells))
+        cells = (f"{value:.2f}" if isinstance(value, float) else str(value) for value in row)
+        shown.add_row(*cells)
     terminal.print(shown)
 
 
@@ -88,5 +79,5 @@ def pretty(value: Any) -> str:
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=1).decode()
-    lines = text.split("\n")
+    lines = escaped_json(text).split("\n")
     return "\n".join("\t" * (len(line) - len(line.lstrip(" "))) + line.lstrip(" ").replace('": ', '":', 1) for line in lines)

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import click
 
 from pocketmq.admin.commands import FAMILIES
-from pocketmq.runtime.command_line.commands import Command, Group, Lazy, complain, nearest, run
+from pocketmq.runtime.command_line.commands import Command, Group, Lazy, complain, nearest, run, say
 
 EXIT_USAGE: Final = 1
 """For wrong options, as Apache's tool."""
@@ -56,7 +56,7 @@ def declared(name: str) -> click.Command:
 
 
 def _refuse_unknown(ctx: click.Context, name: str) -> NoReturn:
-    click.echo(f"The sub command {name} not exist.")
+    say(f"The sub command {name} not exist.")
     with ctx:
         complain(f"unknown command {name!r}{nearest(name, _ROWS)}")
     raise click.exceptions.Exit(0)
@@ -69,18 +69,18 @@ def show_help(ctx: click.Context, name: str | None) -> None:
     """Show the sub-commands, or the options of one."""
     assert ctx.parent is not None
     if name is None:
-        click.echo(ctx.parent.get_help())
+        say(ctx.parent.get_help())
         return
     found = TOOL.get_command(ctx.parent, name)
     if found is None:
         _refuse_unknown(ctx, name)
-    click.echo(found.get_help(click.Context(found, ctx.parent, found.name)))
+    say(found.get_help(click.Context(found, ctx.parent, found.name)))
 
 
 @click.pass_context
 def _begin(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        say(ctx.get_help())
 
 
 TOOL: Final = Tool(

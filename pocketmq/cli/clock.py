@@ -9,6 +9,7 @@ from pocketmq.client.access import Access
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
+from pocketmq.runtime.command_line.commands import say
 
 
 def run(options: SimpleNamespace) -> int:
@@ -22,7 +23,7 @@ async def _show(namesrv: str, access: Access, ms: int | None) -> int:
             now = await (read_clock(admin, address) if ms is None else advance_clock(admin, address, ms))
             kind = "test clock" if now.is_virtual else "the machine's clock"
             moment = datetime.fromtimestamp(now.now / 1000, UTC).astimezone()
-            print(f"{name}  {moment.isoformat(timespec='milliseconds')}  {now.now}  {kind}", flush=True)
+            say(f"{name}  {moment.isoformat(timespec='milliseconds')}  {now.now}  {kind}")
     return 0
 
 

@@ -1,7 +1,6 @@
 """`pocketmq consume`: shows messages of a topic."""
 
 import asyncio
-import logging
 import os
 import secrets
 import signal
@@ -9,7 +8,6 @@ import threading
 from types import SimpleNamespace
 from typing import Final
 
-from rich.console import Console
 from rich.text import Text
 
 from pocketmq.cli import server_options
@@ -23,6 +21,7 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
 from pocketmq.remoting.headers.topic import DeleteTopicInNamesrvRequestHeader, TopicRequestHeader
 from pocketmq.runtime.command_line.commands import warn
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.error_text import reason
 
 OWN_GROUP: Final = "pocketmq-consume"
@@ -33,7 +32,6 @@ TERMINATED: Final = 128 + signal.SIGTERM
 
 def run(options: SimpleNamespace) -> int:
     """Show messages until `--count`, `--timeout` or Ctrl-C. Returns the exit code."""
-    logging.basicConfig(level=logging.WARNING, format="pocketmq: warning: %(message)s")
     return server_options.run(options, lambda access: _consume_known(options, access))
 
 
@@ -93,7 +91,7 @@ async def _delete(options: SimpleNamespace, access: Access) -> None:
 
 
 async def _consume(options: SimpleNamespace, access: Access) -> int:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Printer(soft_wrap=True)
     woken = asyncio.Event()
     shown = 0
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Final, NamedTuple
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from pocketmq.cli import server_options
@@ -27,9 +26,12 @@ from pocketmq.remoting.headers.delay import (
     DelayedMessageRequestHeader,
     QueryDelayedRequestHeader,
 )
-from pocketmq.runtime.command_line.commands import complain
+from pocketmq.runtime.command_line.commands import complain, say
+from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.runtime.peer_text import escaped_json
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
+_PIPE_WIDTH: Final = 240
 _PAGE: Final = 256
 _DETAILED_PAGE: Final = 8
 _CHANGES: Final = {
@@ -101,12 +103,12 @@ async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     count = 0
     async for found in _find(admin, options):
         if count == options.limit:
-            print(f"there are more messages than --limit {options.limit}", file=sys.stderr)
+            say(f"there are more messages than --limit {options.limit}", to_errors=True)
             break
         count += 1
         message = found.message
         if options.json:
-            print(_json(found))
+            say(_json(found))
         else:
             by = f"level {message.level}" if message.level else "delay" if message.is_delay else "time"
             table.add_row(
@@ -114,7 +116,7 @@ async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> int:
                 message.tags or "", str(message.body_size),
             )  # fmt: skip
     if count and not options.json:
-        _console().print(table)
+        Printer(soft_wrap=True, pipe_width=_PIPE_WIDTH).print(table)
     return 0
 
 
@@ -123,7 +125,7 @@ async def _show(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     async for found in _find(admin, options, detailed=True):
         message, count = found.message, count + 1
         if options.json:
-            print(_json(found))
+            say(_json(found))
             continue
         body = base64.b64decode(message.body or "")
         rows = {
@@ -136,8 +138,8 @@ async def _show(admin: ClusterAdmin, options: SimpleNamespace) -> int:
             f"body ({len(body)} bytes)": body.decode(errors="backslashreplace"),
         }
         for name, value in rows.items():
-            print(f"{name}: {value}")
-        print()
+            say(f"{name}: {value}")
+        say()
     return 0 if count else _nothing()
 
 
@@ -157,12 +159,12 @@ async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
             if header.cursor is None:
                 break
     if options.json:
-        print(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))
+        say(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))
         return 0
     for hour_ms in sorted(hours):
-        print(f"{datetime.fromtimestamp(hour_ms / 1000):%Y-%m-%d %H:00}  {hours[hour_ms]:>10}")
+        say(f"{datetime.fromtimestamp(hour_ms / 1000):%Y-%m-%d %H:00}  {hours[hour_ms]:>10}")
     note = f", {cancelled} of them cancelled" if cancelled else ""
-    print(f"{'total':<16}  {sum(hours.values()):>10}{note}")
+    say(f"{'total':<16}  {sum(hours.values()):>10}{note}")
     return 0
 
 
@@ -180,7 +182,7 @@ async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
         message = found.message
         try:
             await admin.call(found.address, code, DelayedMessageRequestHeader(message.physical_offset))
-            print(f"{done} {message.msg_id} of {message.topic}, due {_moment(message.due_timestamp)}")
+            say(f"{done} {message.msg_id} of {message.topic}, due {_moment(message.due_timestamp)}")
         except RemotingError as refusal:
             failed += 1
             complain(f"{message.msg_id}: {refusal}")
@@ -188,7 +190,7 @@ async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
 
 
 def _agreed(what: str) -> bool:
-    print(f"{what}: continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    say(f"{what}: continue? [y/N] ", end="", to_errors=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -199,14 +201,9 @@ def _nothing() -> int:
 
 def _json(found: Found) -> str:
     document = msgspec.to_builtins(found.message) | {"brokerName": found.broker_name}
-    return json.dumps({name: value for name, value in document.items() if value is not None}, ensure_ascii=False)
+    shown = {name: value for name, value in document.items() if value is not None}
+    return escaped_json(json.dumps(shown, ensure_ascii=False))
 
 
 def _moment(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms // 1000):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
-
-
-def _console() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    # Without a terminal, use wide lines, so that ids are not cut off.
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)

@@ -7,13 +7,14 @@ from pocketmq.cli import server_options
 from pocketmq.client.access import Access
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
+from pocketmq.runtime.command_line.commands import say
 
 
 def run(options: SimpleNamespace) -> int:
     """Send the messages; print one line per message with its place. Returns the exit code."""
     properties = {} if options.delay is None else {"TIMER_DELAY_MS": str(options.delay)}
     if not options.messages and sys.stdin.isatty():
-        print("each line that is typed is sent as a message; Ctrl-D ends", file=sys.stderr)
+        say("each line that is typed is sent as a message; Ctrl-D ends", to_errors=True)
     return server_options.run(options, lambda access: _send(options, access, properties))
 
 
@@ -25,5 +26,5 @@ async def _send(options: SimpleNamespace, access: Access, properties: dict[str, 
                 message = Message(options.topic, body, options.tag, options.key, options.delay_level, properties)
                 result = await producer.send(message)
                 where = f"{result.queue.broker_name} queue {result.queue.queue_id} @ {result.queue_offset}"
-                print(f"{result.status} {result.msg_id} {where}", flush=True)
+                say(f"{result.status} {result.msg_id} {where}")
     return 0

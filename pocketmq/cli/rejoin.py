@@ -10,12 +10,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Final
 
-from rich.console import Console
-
 from pocketmq.broker.ha.master_log import master_log_offset, master_record
 from pocketmq.client.access import PLAIN
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.command_line.commands import CommandError
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.error_text import reason
 from pocketmq.store.ha.log_comparison import diverged_at, is_same, offsets_in_file, tail_differs_at
 from pocketmq.store.log import quarantine
@@ -27,7 +26,7 @@ from pocketmq.store_tools.files.store_files import StoreFiles
 _UNREACHABLE: Final = 3
 
 
-def rejoin(options: SimpleNamespace, console: Console) -> int:
+def rejoin(options: SimpleNamespace, console: Printer) -> int:
     """Run the command; return its exit code."""
     store = stopped_store(options.root, StoreFiles(options.root, options.commitlog), SystemClock())
     store.load()
@@ -40,18 +39,18 @@ def rejoin(options: SimpleNamespace, console: Console) -> int:
     finally:
         store.shutdown()
     if offset is None:
-        console.print(f"nothing to do: the log ends at {end}, and the master has the same record at its end", markup=False)
+        console.print(f"nothing to do: the log ends at {end}, and the master has the same record at its end")
         return 0
     saved = f"{options.root}/quarantine"
     console.print(
         f"the logs differ from physical offset {offset} on: the last {end - offset} bytes are saved in {saved} and cut off. "
         "The master's messages replace them. Messages that only this log has can be read there, or exported before you "
-        "continue", markup=False,
+        "continue",
     )  # fmt: skip
     if not options.yes and not agreed(console):
-        console.print("nothing is done", markup=False)
+        console.print("nothing is done")
         return EXIT_REFUSED
-    console.print(f"saved in {_cut(options, offset, end)}", markup=False)
+    console.print(f"saved in {_cut(options, offset, end)}")
     return 0
 
 

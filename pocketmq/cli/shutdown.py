@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 import click
 
 from pocketmq.runtime import pid_file
-from pocketmq.runtime.command_line.commands import Command, complain, run
+from pocketmq.runtime.command_line.commands import Command, complain, run, say
 from pocketmq.runtime.command_line.option_types import OneOf
 
 _PROGRAMS: Final = {"broker": "mqbroker", "namesrv": "mqnamesrv"}
@@ -29,16 +29,16 @@ def mqshutdown(kind: str) -> int:
     name = _PROGRAMS[kind]
     servers = pid_file.running(name)
     if not servers:
-        print(f"No {name} running.")
+        say(f"No {name} running.")
         return NOTHING_RUNS
     failed = False
     for server in servers:
-        print(f"The {name}({server.pid}) is running on {server.place}...")
+        say(f"The {name}({server.pid}) is running on {server.place}...")
         try:
             if server.terminate():
-                print(f"Send shutdown request to {name}({server.pid}) OK")
+                say(f"Send shutdown request to {name}({server.pid}) OK")
             else:
-                print(f"The {name}({server.pid}) has ended by itself")
+                say(f"The {name}({server.pid}) has ended by itself")
         except PermissionError:
             complain(f"{name}({server.pid}) belongs to another user")
             failed = True

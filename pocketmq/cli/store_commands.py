@@ -214,15 +214,14 @@ def _on_sigterm(signal_number: int, frame: object) -> None:
 
 def _run(command: str, values: dict[str, Any]) -> int:
     """Run a command of `store_tools`; return its exit code."""
-    from rich.console import Console
-
+    from pocketmq.runtime.command_line.printer import Printer
     from pocketmq.store.disk.disk import StoreError
     from pocketmq.store_tools import commands
     from pocketmq.store_tools.files.store_files import NotAStoreError
 
     # Only after all imports, because importing code may swallow exceptions raised by signals.
     signal.signal(signal.SIGTERM, _on_sigterm)
-    complaints = Console(stderr=True, highlight=False, soft_wrap=True)
+    complaints = Printer(stderr=True, soft_wrap=True)
     options = SimpleNamespace(**values)
     try:
         if command == "rejoin":

@@ -19,7 +19,7 @@ from pocketmq.namesrv.namesrv_source import NamesrvSource
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import Clock, SystemClock, VirtualClock
-from pocketmq.runtime.command_line.commands import warn
+from pocketmq.runtime.command_line.commands import say, warn
 from pocketmq.runtime.config import bind
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError
@@ -173,13 +173,12 @@ def _say_ready(monitored: Monitored[Both], where: str) -> None:
     if both.broker.config.bind_address == "0.0.0.0":
         _say_open(both)
     # One write, so that a program which waits for "boot success" finds all of it, also where output is not buffered.
-    print(
+    say(
         f"The Name Server boot success. address={address}\n"
         f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}\n"
         f"{monitored.ready_line}"
         f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest\n",
         end="",
-        flush=True,
     )
 
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
-from rich.console import Console
 from rich.table import Table
 
 from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
 from pocketmq.cli.kept_settings import Kept
 from pocketmq.cli.processes import NotReady
-from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, warn
+from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, say, warn
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.lifecycle import StopRequest
 from pocketmq.runtime.parent import end_with_parent
 
@@ -98,15 +98,15 @@ def _say_ready(cluster: ProcessCluster) -> None:
     for label, node in cluster.nodes.items():
         row = (label, str(node.member.broker_id), node.member.role, node.address, str(node.pid))
         table.add_row(*row)
-    Console().print(table)
+    Printer().print(table)
     for label, server in cluster.servers.items():
         _say_kept(label, server.kept)
         if server.metrics_url is not None:
-            print(f"Metrics of {label}: {server.metrics_url}/metrics")
-    print(f"Stores: {cluster.folder}/BROKER/store")
+            say(f"Metrics of {label}: {server.metrics_url}/metrics")
+    say(f"Stores: {cluster.folder}/BROKER/store")
     address = cluster.namesrv_address
-    print(f"The cluster boot success. address={address}")
-    print(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest", flush=True)
+    say(f"The cluster boot success. address={address}")
+    say(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest")
 
 
 def _say_kept(label: str, kept: Kept) -> None:

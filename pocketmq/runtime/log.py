@@ -6,14 +6,13 @@ minute, and no place in the code writes more than LINES_MAX lines a minute.
 """
 
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pocketmq.runtime.log_config import LogConfig, LogFormat
-from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped
+from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped, escaped
 
 FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s - %(message)s"
 MESSAGE_SIZE_MAX: Final = 4000
@@ -24,12 +23,6 @@ LINES_MAX: Final = 1000
 PLACES_MAX: Final = 1000
 """Maximum number of places whose lines are counted."""
 _MINUTE_S: Final = 60.0
-CONTROL: Final = re.compile("[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
-
-
-def escaped(text: str) -> str:
-    """Return `text` with its control characters as escapes."""
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class LineFormatter(logging.Formatter):

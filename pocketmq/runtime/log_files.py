@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pocketmq.runtime.log import CONTROL, LineFormatter
+from pocketmq.runtime.log import LineFormatter
 from pocketmq.runtime.log_config import LogConfig, LogFormat
+from pocketmq.runtime.peer_text import escaped_json
 
 _COMPLAIN_S: Final = 60.0
 """Minimum time between two complaints about a log file that cannot be written."""
@@ -28,8 +29,7 @@ class JsonFormatter(LineFormatter):
         }
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
-        text = json.dumps(document, ensure_ascii=False)
-        return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # those allowed in JSON strings, such as U+2028
+        return escaped_json(json.dumps(document, ensure_ascii=False))
 
 
 class LogFile(logging.handlers.RotatingFileHandler):

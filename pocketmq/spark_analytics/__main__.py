@@ -14,10 +14,10 @@ from types import FrameType, SimpleNamespace
 from typing import Any, Final
 
 import click
-from rich.console import Console
 
-from pocketmq.runtime.command_line.commands import USAGE_ERROR, Command, CommandError, Group, Lazy, call
+from pocketmq.runtime.command_line.commands import USAGE_ERROR, Command, CommandError, Group, Lazy, call, say
 from pocketmq.runtime.command_line.option_types import OneOf, WholeNumber
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.error_text import reason
 from pocketmq.spark_analytics.about import ABOUT
 from pocketmq.spark_analytics.files.places import LogFile, log_files
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(options: SimpleNamespace) -> int:
-    complaints = Console(stderr=True, highlight=False, soft_wrap=True)
+    complaints = Printer(stderr=True, soft_wrap=True)
     try:
         options.levels = DelayLevels(options.delay_level)
         files = log_files(options.stores)
@@ -80,7 +80,7 @@ def _by_size(options: SimpleNamespace, size: int) -> bool:
     return bool(options.engine == "direct")
 
 
-def _run_here(options: SimpleNamespace, complaints: Console) -> int:
+def _run_here(options: SimpleNamespace, complaints: Printer) -> int:
     """Run a command without Spark."""
     from pocketmq.spark_analytics.commands import progress
     from pocketmq.spark_analytics.direct.engine import DirectEngine
@@ -91,7 +91,7 @@ def _run_here(options: SimpleNamespace, complaints: Console) -> int:
     return show()
 
 
-def _run(options: SimpleNamespace, files: list[LogFile], complaints: Console) -> int:
+def _run(options: SimpleNamespace, files: list[LogFile], complaints: Printer) -> int:
     from pyspark.errors import PySparkException
 
     from pocketmq.spark_analytics.commands import progress
@@ -125,9 +125,9 @@ def _run(options: SimpleNamespace, files: list[LogFile], complaints: Console) ->
     return show()
 
 
-def output() -> Console:
+def output() -> Printer:
     """Return a console for results. Lines in a pipe or file are not wrapped, so that other programs can read them."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return Printer(pipe_width=PIPE_WIDTH)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -148,7 +148,7 @@ def _report(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
         folder = Path(options.out)
         report.write_report(made, options.stores, folder, late_target_ms=options.late_target_ms)
         text = f"{made.rows:,} messages, {made.size:,} bytes; written to {folder}/, the page is {folder / 'report.html'}"
-        console.print(text, markup=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
         return 0
 
     return show
@@ -161,7 +161,7 @@ def _audit(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
 
     def show() -> int:
         if options.json:
-            print(audit.audit_json(made))
+            say(audit.audit_json(made))
         else:
             audit.print_audit(made, output())
         return 0 if made.is_valid else FOUND
@@ -181,11 +181,11 @@ def _trace(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
 
     def show() -> int:
         if options.json:
-            print(trace.trace_json(lives))
+            say(trace.trace_json(lives))
         elif lives:
             trace.print_trace(lives, output())
         else:
-            output().print(f"no message has the key, unique key or id {options.key}{more}", markup=False)
+            output().print(f"no message has the key, unique key or id {options.key}{more}")
         return 0 if lives else FOUND
 
     return show
@@ -196,17 +196,17 @@ def _export(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
 
     if options.table:
         rows, path = export_table.export_table(options.stores, options.table, Path(options.out), options.format)
-        output().print(f"{rows:,} rows of {options.table} in {path}", markup=False)
+        output().print(f"{rows:,} rows of {options.table} in {path}")
         return lambda: 0
     period = tuple(sorted(_period(options).items()))
     chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as, period, options.hourly)
     done = export.export(engine.spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
 
     def show() -> int:
-        console = Console(highlight=False, soft_wrap=True)
+        console = Printer(soft_wrap=True)
         if done.lost:
             console.print(f"retention deleted {done.lost:,} bytes of the log that were not exported yet")
-        console.print(f"{done.records:,} new records in {done.files:,} files in {options.out}/", markup=False)
+        console.print(f"{done.records:,} new records in {done.files:,} files in {options.out}/")
         return 0
 
     return show

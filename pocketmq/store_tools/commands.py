@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Final
 
-from rich.console import Console
-
+from pocketmq.runtime.command_line.commands import say
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.record import Record
 from pocketmq.store_tools.check import report
@@ -20,15 +20,14 @@ from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.transfer.dump import export_records, write_json, write_table
 from pocketmq.store_tools.transfer.importer import import_records
 
-# Width of output to a file or a pipe.
-_WIDTH: Final = 180
+_PIPE_WIDTH: Final = 180
 
 
 class UsageError(Exception):
     """An invalid option; the text names it."""
 
 
-def verify(options: SimpleNamespace, complaints: Console) -> int:
+def verify(options: SimpleNamespace, complaints: Printer) -> int:
     try:
         levels = DelayLevels(options.delay_level) if options.delay_level is not None else None
     except ValueError as error:
@@ -45,9 +44,9 @@ def verify(options: SimpleNamespace, complaints: Console) -> int:
         task = bar.add_task("", total=None)
         result = run.run(lambda done, total: bar.update(task, completed=done, total=total))
     if options.json:
-        sys.stdout.write(report.as_json(result) + "\n")
+        say(report.as_json(result))
     else:
-        report.show(result, Console(highlight=False))
+        report.show(result, Printer())
     return result.exit_code
 
 
@@ -78,39 +77,33 @@ def _records(options: SimpleNamespace, files: StoreFiles, damage: Damage) -> Ite
     return itertools.islice(select(files, selection(options), damage), options.limit)
 
 
-def _wide_console() -> Console:
-    """Return a console on standard output, with long lines if it is not a terminal."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
-
-
-def dump(options: SimpleNamespace, complaints: Console) -> int:
+def dump(options: SimpleNamespace, complaints: Printer) -> int:
     files, damage = StoreFiles(options.root, options.commitlog), Damage()
     records = _records(options, files, damage)
     if options.format == "table":
-        write_table(records, _wide_console(), options.body, options.plain)
+        write_table(records, Printer(pipe_width=_PIPE_WIDTH), options.body, options.plain)
     else:
         write_json(records, sys.stdout, options.body, options.plain)
     return _tell_damage(damage, complaints)
 
 
-def _tell_damage(damage: Damage, complaints: Console) -> int:
+def _tell_damage(damage: Damage, complaints: Printer) -> int:
     if damage.unreadable:
         complaints.print(f"{damage.unreadable} places without a valid record were left out; `verify` lists them")
         return 1
     return 0
 
 
-def explain(options: SimpleNamespace, complaints: Console) -> int:
+def explain(options: SimpleNamespace, complaints: Printer) -> int:
     try:
-        is_valid = explain_place(options.place, options.commitlog, _wide_console())
+        is_valid = explain_place(options.place, options.commitlog, Printer(pipe_width=_PIPE_WIDTH))
     except PlaceError as error:
         raise UsageError(str(error)) from None
     return 0 if is_valid else 1
 
 
-def repair(options: SimpleNamespace, complaints: Console) -> int:
-    job = Repair(StoreFiles(options.root, options.commitlog), Console(highlight=False, soft_wrap=True), options.delay_level)
+def repair(options: SimpleNamespace, complaints: Printer) -> int:
+    job = Repair(StoreFiles(options.root, options.commitlog), Printer(soft_wrap=True), options.delay_level)
     everything = not (options.queues or options.index)
     return job.run(
         queues=options.queues or everything,
@@ -120,7 +113,7 @@ def repair(options: SimpleNamespace, complaints: Console) -> int:
     )
 
 
-def export(options: SimpleNamespace, complaints: Console) -> int:
+def export(options: SimpleNamespace, complaints: Printer) -> int:
     files, damage = StoreFiles(options.root, options.commitlog), Damage()
     records = _records(options, files, damage)
     if options.out == "-":
@@ -132,7 +125,7 @@ def export(options: SimpleNamespace, complaints: Console) -> int:
     return _tell_damage(damage, complaints)
 
 
-def import_(options: SimpleNamespace, complaints: Console) -> int:
+def import_(options: SimpleNamespace, complaints: Printer) -> int:
     with open(options.file, encoding="utf-8") if options.file != "-" else nullcontext(sys.stdin) as lines:
         result = import_records(
             options.root,
@@ -143,12 +136,12 @@ def import_(options: SimpleNamespace, complaints: Console) -> int:
             body_size_max=options.max_message_size,
         )
     for line in result.refusals:
-        complaints.print(line, markup=False)
-    complaints.print(str(result), markup=False)
+        complaints.print(line)
+    complaints.print(str(result))
     return 1 if result.refused else 0
 
 
-COMMANDS: Final[dict[str, Callable[[SimpleNamespace, Console], int]]] = {
+COMMANDS: Final[dict[str, Callable[[SimpleNamespace, Printer], int]]] = {
     "verify": verify,
     "dump": dump,
     "explain": explain,

@@ -8,13 +8,13 @@ import sys
 
 import click
 import pytest
-from rich.console import Console
 
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.commands import FAMILIES
 from pocketmq.admin.output import Output, Table
 from pocketmq.admin.tool import declared, main
 from pocketmq.runtime.command_line.commands import run as run_command
+from pocketmq.runtime.command_line.printer import Printer
 from tests.admin.conftest import Mqadmin
 
 SUMMARIES = {name: summary for family in FAMILIES.values() for name, summary in family.items()}
@@ -120,7 +120,7 @@ def test_a_list_is_aligned_in_a_pipe_and_drawn_on_a_terminal(mqadmin: Mqadmin) -
     plain = mqadmin("topicStatus", "-t", "TBW102").out
     assert plain.startswith("#Broker Name                      #QID  #Min Offset")
     drawn = io.StringIO()
-    output = Output(as_json=False, terminal=Console(file=drawn, width=80))
+    output = Output(as_json=False, terminal=Printer(file=drawn, width=80))
     assert output.table(table, [("broker-a", 3)]) == [{"brokerName": "broker-a", "queueId": 3}]
     assert "Broker Name" in drawn.getvalue()
     assert "#" not in drawn.getvalue()

@@ -1,5 +1,6 @@
 """Exports: every record exactly once, even after kills."""
 
+import csv
 import json
 import shutil
 from collections.abc import Callable
@@ -8,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 
 from pocketmq.spark_analytics.commands import export as export_module
-from tests.spark_analytics.spark_logs import LogBuilder, expected_records
+from pocketmq.spark_analytics.commands.csv_text import write_csv
+from tests.spark_analytics.spark_logs import LogBuilder, expected_records, write_queues
 
 pytestmark = pytest.mark.spark
 
@@ -119,6 +122,36 @@ def test_text_formats_topic_option_and_refused_exports(
     assert command("export", store.folder, "--out", tmp_path / "j", "--format", "json", "--body-as", "string") == 1
     assert "it is another store, or its log was truncated" in capsys.readouterr().err
     assert command("export", store.folder, "--out", "s3://bucket/x") == 2
+
+
+def test_text_in_csv_is_no_formula(command: Command, tmp_path: Path) -> None:
+    """Neither that of a log, whose bodies may have blanks before the `=`, nor that of a table or of the report."""
+    log = LogBuilder(20_000)
+    formula, body = '=HYPERLINK("http://x","y")', b" =1"
+    for at_ms in (1_767_225_590_000, 1_767_225_590_001):
+        log.append(topic="T", body=body, properties={"TAGS": "@SUM(1)", "KEYS": "-1+2", "UNIQ_KEY": formula},
+                   store_timestamp_ms=at_ms)  # fmt: skip
+    store = write_queues(log.write(tmp_path / "store"))
+    chosen = ("--out", tmp_path / "c", "--format", "csv", "--body-as", "string")
+    assert command("export", store, *chosen) == 0
+    rows = [row for path in (tmp_path / "c").rglob("*.csv") for row in csv.DictReader(path.open(), escapechar="\\")]
+    assert [(row["tags"], row["keys"], row["uniqKey"], row["body"]) for row in rows] == 2 * [
+        ("'@SUM(1)", "'-1+2", f"'{formula}", " =1"),
+    ]  # fmt: skip
+    assert {row["preparedTransactionOffset"] for row in rows} == {"0"}
+    assert command("report", store, "--engine", "direct", "--out", tmp_path / "r") == 0
+    repeated = csv.DictReader((tmp_path / "r" / "duplicate_keys.csv").open())
+    assert {row["text"] for row in repeated} == {f"'{formula}", "'-1+2"}
+    exact = pyarrow.parquet.read_table(tmp_path / "r" / "duplicate_keys.parquet")
+    assert {*exact.column("text").to_pylist()} == {formula, "-1+2"}
+
+
+def test_csv_keeps_numbers_and_harmless_text(tmp_path: Path) -> None:
+    texts = ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "\uff1d1", "a=1", "", None]
+    write_csv(pa.table({"number": [-1] * len(texts), "text": texts}), tmp_path / "t.csv")
+    rows = list(csv.DictReader((tmp_path / "t.csv").open(newline="")))
+    assert [row["text"] for row in rows] == [f"'{text}" for text in texts[:8]] + ["a=1", "", ""]
+    assert {row["number"] for row in rows} == {"-1"}
 
 
 def test_period_and_hourly_partitions(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

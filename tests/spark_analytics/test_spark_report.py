@@ -12,8 +12,8 @@ from xml.dom import minidom
 
 import pyarrow.parquet
 import pytest
-from rich.console import Console
 
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.commands.page import SECTIONS
 from pocketmq.spark_analytics.commands.report import make_report, print_report, write_report
 from pocketmq.store.format.delay_level import DelayLevels
@@ -116,7 +116,7 @@ def test_lateness_of_delayed_messages(engine: Engine, tmp_path: Path) -> None:
     assert (summary["delayed_delivered"], summary["delayed_early"]) == (104, 1)
 
     shown = io.StringIO()
-    print_report(report, Console(width=80, file=shown))
+    print_report(report, Printer(width=80, file=shown))
     text = shown.getvalue()
     assert "unpaired" in text and "early" in text
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -197,7 +197,7 @@ def test_hostile_names_are_only_text(engine: Engine, tmp_path: Path) -> None:
     assert "No transactions in this log." in page and "There are no pending delayed messages." in page
     assert (report.rows, {row["topic"] for row in report.tables["duplicates"].to_pylist()}) == (5, {hostile})
     shown = io.StringIO()
-    print_report(report, Console(width=80, file=shown))
+    print_report(report, Printer(width=80, file=shown))
     assert "messages stored again under a unique key that is already in their topic: 1" in shown.getvalue().replace(
         "\n", " "
     )

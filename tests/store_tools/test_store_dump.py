@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from pocketmq.runtime.clock import VirtualClock
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import parse_time_ms
@@ -109,7 +109,7 @@ def test_body_forms_and_decompression(tmp_path: Path) -> None:
 def test_table_has_one_line_per_record(root: Path) -> None:
     out = io.StringIO()
     records = select(StoreFiles(str(root)), Selection(topic="Topic1", to_queue_offset=3), Damage())
-    write_table(records, Console(file=out, width=160), "text", False)
+    write_table(records, Printer(file=out, width=160), "text", False)
     lines = out.getvalue().splitlines()
     assert len(lines) == 10 and "Topic1/1 @ 0" in lines[1] and "body 1 body 1" in lines[1] and "Tag1" in lines[1]
 

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.timer.timer_store import SLOTS_TOTAL, TimerStore
 from pocketmq.store_tools.explain.place import PlaceError, explain_place
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 def drawn(place: object) -> tuple[bool, str]:
     out = io.StringIO()
-    is_valid = explain_place(str(place), None, Console(file=out, width=200))
+    is_valid = explain_place(str(place), None, Printer(file=out, width=200))
     return is_valid, out.getvalue()
 
 

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
 from pocketmq.store_tools.check.repair import EXIT_REFUSED, Repair
 from pocketmq.store_tools.files.selection import Damage, Selection, select
@@ -23,7 +23,7 @@ def repaired(
     root: Path, *, queues: bool = True, index: bool = True, quarantine: bool = False, is_agreed: bool = True
 ) -> tuple[int, str]:
     out = io.StringIO()
-    job = Repair(StoreFiles(str(root)), Console(file=out, width=300))
+    job = Repair(StoreFiles(str(root)), Printer(file=out, width=300))
     return job.run(queues=queues, index=index, quarantine=quarantine, is_agreed=is_agreed), out.getvalue()
 
 

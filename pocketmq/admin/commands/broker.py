@@ -16,6 +16,7 @@ from pocketmq.remoting.bodies import KVTable
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime import properties_file
+from pocketmq.runtime.command_line.commands import say
 from pocketmq.runtime.command_line.option_types import WholeNumber
 
 WHERE = targets("this broker", "all masters of this cluster")
@@ -152,7 +153,7 @@ async def clean_unused_topic(run: Run, broker_addr: str | None, cluster: str | N
 async def ha_status(run: Run, broker_addr: str | None, cluster_name: str | None, interval: int | None) -> object:
     """Show the replication of a broker, or of a cluster's masters: how far each slave lags (a request of 5.x)."""
     if broker_addr is None and cluster_name is None:
-        click.echo(click.get_current_context().get_help())
+        say(click.get_current_context().get_help())
         return None
     while True:
         result = {}

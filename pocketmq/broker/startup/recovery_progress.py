@@ -42,9 +42,10 @@ class RecoveryProgress(ExitStack):
         bar.update(self._tasks[what], completed=done)
 
     def _make_bar(self) -> "Progress":
-        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+        from pocketmq.runtime.command_line.printer import Printer
+
         columns: Any = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        self._bar = self.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+        self._bar = self.enter_context(Progress(*columns, console=Printer(stderr=True), transient=True))
         return self._bar

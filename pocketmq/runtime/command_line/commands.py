@@ -18,6 +18,7 @@ each command. POCKETMQ_TRACEBACK=1 shows the traceback of an unexpected error.
 
 import contextlib
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ import click
 from pocketmq import __version__
 from pocketmq.runtime import config
 from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.log import LineFormatter
+from pocketmq.runtime.peer_text import printable
 
 USAGE_ERROR: Final = 2
 FAILURE: Final = 1
@@ -160,8 +163,11 @@ def run(command: click.Command, program: str, argv: Sequence[str] | None = None)
 
 
 def call(command: click.Command, program: str, argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; otherwise as `run`."""
+    """Run a command and return its exit code; otherwise as `run`. What it logs is shown as its warnings."""
     _complete(command, program)
+    logged = logging.StreamHandler()
+    logged.setFormatter(LineFormatter(f"{program}: warning: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[logged])
     try:
         with command.make_context(program, list(sys.argv[1:] if argv is None else argv)) as context:
             exit_code = command.invoke(context) or 0
@@ -190,6 +196,11 @@ def _complete(command: click.Command, program: str) -> None:
         sys.exit(shell_complete(command, {}, program, variable, instruction))
 
 
+def say(text: object = "", *, end: str = "\n", to_errors: bool = False) -> None:
+    """Print a text for people, or JSON: on standard output, or beside it. All commands print by this, or by a `Printer`."""
+    print(printable(str(text)), end=end, file=sys.stderr if to_errors else sys.stdout, flush=True)
+
+
 def complain(text: str) -> None:
     """Show an error after which the running command continues, in the style of all errors."""
     _show(click.get_current_context().find_root().info_name or "", "error", text)
@@ -203,13 +214,13 @@ def warn(text: str) -> None:
 def _report(program: str, error: Exception) -> int:
     """Show an error and return its exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        print(error.message, file=sys.stderr)
+        say(error.message, to_errors=True)
         _show(program, "error", "no command is given: one of those above is needed")
         return _usage_exit_code(error.ctx)
     if isinstance(error, click.UsageError):
         _show(program, "error", usage_text(error))
         if error.ctx is not None:
-            print(f"Try '{error.ctx.command_path} --help'.", file=sys.stderr)
+            say(f"Try '{error.ctx.command_path} --help'.", to_errors=True)
         return _usage_exit_code(error.ctx)
     if isinstance(error, click.ClickException):
         _show(program, "error", error.message)
@@ -224,7 +235,7 @@ def _report(program: str, error: Exception) -> int:
 
 def _show(program: str, kind: str, text: str) -> None:
     for line in text.splitlines() or [text]:
-        print(f"{program}: {kind}: {line}", file=sys.stderr, flush=True)
+        say(f"{program}: {kind}: {line}", to_errors=True)
 
 
 def usage_text(error: click.UsageError) -> str:
@@ -287,7 +298,7 @@ def _usage_exit_code(context: click.Context | None) -> int:
 
 def _show_version(context: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not context.resilient_parsing:
-        click.echo(f"{context.find_root().info_name} {__version__}")
+        say(f"{context.find_root().info_name} {__version__}")
         context.exit()
 
 

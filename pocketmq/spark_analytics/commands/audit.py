@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.pipelines import consistency
 from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import Stores
@@ -41,7 +41,7 @@ def make_audit(
     return Audit(queues.to_pylist(), [] if findings is None else findings.to_pylist())
 
 
-def print_audit(audit: Audit, console: Console) -> None:
+def print_audit(audit: Audit, console: Printer) -> None:
     """Print the findings and a summary line."""
     if audit.findings:
         table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
@@ -50,12 +50,11 @@ def print_audit(audit: Audit, console: Console) -> None:
             table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
         for row in audit.findings[:ROWS_SHOWN]:
             names = ("severity", "kind", "count", "topic", "queueId", "queueOffset", "physicalOffset", "detail")
-            cells = ("-" if row[name] is None else str(row[name]) for name in names)
-            table.add_row(*(cell.replace("[", r"\[") for cell in cells))
+            table.add_row(*("-" if row[name] is None else str(row[name]) for name in names))
         if len(audit.findings) > ROWS_SHOWN:
             table.caption = f"first {ROWS_SHOWN}; --json lists up to {consistency.FINDINGS_MAX:,}"
         console.print(table)
-    console.print(_last_line(audit), markup=False)
+    console.print(_last_line(audit))
 
 
 def _last_line(audit: Audit) -> str:

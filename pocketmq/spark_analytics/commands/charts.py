@@ -87,9 +87,14 @@ def _inline(svg: str, name: str) -> str:
     return head + ">" + _STAND_IN.sub(variable, rest)
 
 
+def visible(text: Any) -> str:
+    """Return an untrusted text without characters that a page or an SVG may not contain."""
+    return "".join(char if unicodedata.category(char)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for char in str(text))
+
+
 def label(text: Any) -> str:
-    """Return a printable, shortened version of an untrusted text."""
-    shown = "".join(char if unicodedata.category(char)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for char in str(text))
+    """Return a shortened version of an untrusted text."""
+    shown = visible(text)
     return shown if len(shown) <= LABEL_LENGTH_MAX else shown[: LABEL_LENGTH_MAX - 1] + "…"
 
 

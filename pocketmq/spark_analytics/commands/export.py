@@ -196,7 +196,12 @@ def _write(records: Any, staging: Path, chosen: Chosen, number: int) -> tuple[in
         parts["hour"] = "date_format(storeTimestamp, 'HH')"
     own = [f"{text} AS {name}" for name, text in parts.items()]
     shown = records.selectExpr(*names, f"{STORE_OF_FILE} AS store", *own)
-    writer = shown.write.format(chosen.format).partitionBy("topic", *parts).option("header", "true")
+    writer = shown.write
+    if chosen.format == "csv":
+        from pocketmq.spark_analytics.commands.csv_text import csv_writer
+
+        writer = csv_writer(shown, frozenset({"topic", *parts, *as_text}))
+    writer = writer.format(chosen.format).partitionBy("topic", *parts).option("header", "true")
     if chosen.format == "parquet":
         writer = writer.option("compression", "zstd")
     writer.save(str(staging))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
+from pocketmq.spark_analytics.commands.csv_text import write_csv
 from pocketmq.spark_analytics.direct.scan import scan_of
 
 TABLES: Final = ("offsets", "delays", "topics")
@@ -42,7 +42,7 @@ def export_table(
     draft, path = place / f"_{own}.draft", place / own
     try:
         if file_format == "csv":
-            pyarrow.csv.write_csv(table, draft)
+            write_csv(table, draft)
         else:
             pyarrow.parquet.write_table(table, draft, compression="zstd", coerce_timestamps="us")
         os.rename(draft, path)

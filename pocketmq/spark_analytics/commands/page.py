@@ -93,7 +93,7 @@ def cell(name: str, value: Any) -> str:
         if name.endswith("_ms"):
             return duration(value)
         return byte_size(value) if name in ("bytes", "mean", "p50", "p99", "max") else f"{value:,.0f}"
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(value))
+    return charts.visible(value)
 
 
 def _heading(name: str) -> str:

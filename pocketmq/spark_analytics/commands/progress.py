@@ -5,13 +5,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pocketmq.runtime.command_line.printer import Printer
 
 POLL_S: Final = 0.2
 
 
-def steps(console: Console) -> Callable[[str], None]:
+def steps(console: Printer) -> Callable[[str], None]:
     """Return a function that prints a line per step, except on a terminal, where work without Spark is soon done."""
     return lambda description: None if console.is_terminal else console.print(f"reading: {description}")
 
@@ -19,11 +20,11 @@ def steps(console: Console) -> Callable[[str], None]:
 class JobProgress:
     """Context manager that shows the completed tasks of running jobs; without a terminal, it prints a line per step."""
 
-    def __init__(self, spark: Any, console: Console) -> None:
+    def __init__(self, spark: Any, console: Printer) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._console = console
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"),
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"),
             TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal,
         )  # fmt: skip
         self._task = self._progress.add_task("", total=None)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.spark_analytics.commands.csv_text import write_csv
 from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
 from pocketmq.spark_analytics.pipelines.engine import Engine
@@ -125,7 +125,7 @@ def _why_no_tables(stores: Stores) -> str:
     return ""
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: Report, console: Printer) -> None:
     """Print the first rows of volume and lateness, and one line for each other finding."""
     console.print(_table("Messages and bytes by topic and time (UTC)", report.volume))
     if report.lateness.num_rows:
@@ -133,7 +133,7 @@ def print_report(report: Report, console: Console) -> None:
     else:
         console.print("No delayed messages in this log.")
     for line in remarks(report):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def remarks(report: Report) -> list[str]:
@@ -175,10 +175,9 @@ def _cell(value: Any) -> str:
         return "-"
     if hasattr(value, "strftime"):
         return str(value.strftime("%Y-%m-%d %H:%M:%S"))
-    # Untrusted text: no markup.
     if isinstance(value, float) and abs(value) < 10:
         return f"{value:.2g}"
-    return f"{value:,.0f}" if isinstance(value, int | float) else str(value).replace("[", r"\[")
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
 def write_report(
@@ -198,7 +197,7 @@ def write_report(
     paths = []
     for name, table in report.tables.items():
         paths += [folder / f"{name}.csv", folder / f"{name}.parquet"]
-        pyarrow.csv.write_csv(table, paths[-2])
+        write_csv(table, paths[-2])
         pyarrow.parquet.write_table(table, paths[-1])
     named = [stores] if isinstance(stores, str) else list(stores)
     totals = summary(report, ", ".join(named))

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.decoding.derived_columns import HALF_TOPIC, TIMER_TOPIC
 from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, STORE_OF_FILE, Stores
@@ -196,10 +196,10 @@ def clock(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
 
 
-def print_trace(lives: Sequence[Life], console: Console) -> None:
+def print_trace(lives: Sequence[Life], console: Printer) -> None:
     """Print a table per message, with the time between its events."""
     for life in lives:
-        title = f"{life.message}{f' ({life.keys})' if life.keys else ''} in {life.store}".replace("[", r"\[")
+        title = f"{life.message}{f' ({life.keys})' if life.keys else ''} in {life.store}"
         console.print(title, soft_wrap=True)
         table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
         for heading in ("UTC", "+ms", "event", "topic", "queue", "queue offset", "physical offset", ""):
@@ -211,7 +211,7 @@ def print_trace(lives: Sequence[Life], console: Console) -> None:
             before = event.at
             numbers = (event.queue_id, event.queue_offset, event.physical_offset)
             cells = (clock(event.at), f"{passed_ms:,}", event.what, event.topic or "", *numbers, event.detail)
-            table.add_row(*("" if cell is None else str(cell).replace("[", r"\[") for cell in cells))
+            table.add_row(*("" if cell is None else str(cell) for cell in cells))
         console.print(table)
 
 

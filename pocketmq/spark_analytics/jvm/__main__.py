@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pocketmq.runtime.command_line.commands import say
 from pocketmq.spark_analytics.jvm import JAR, build, jar_path
 
 
@@ -23,9 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _printed() -> int:
     jar = jar_path()
     if jar is None:
-        print("the jar is not built: python -m pocketmq.spark_analytics.jvm build, which needs a JDK", file=sys.stderr)
+        say("the jar is not built: python -m pocketmq.spark_analytics.jvm build, which needs a JDK", to_errors=True)
         return 1
-    print(jar)
+    say(jar)
     return 0
 
 
@@ -34,12 +35,12 @@ def _built(options: argparse.Namespace) -> int:
     if options.if_stale and build.is_current(options.out):
         return 0
     if build.find_javac() is None and not options.required:
-        print("no JDK: the data source in Java is not built, Spark will use the one in Python", file=sys.stderr)
+        say("no JDK: the data source in Java is not built, Spark will use the one in Python", to_errors=True)
         return 0
     try:
         build.build(options.out, options.jars)
     except build.BuildError as error:
-        print(error, file=sys.stderr)
+        say(error, to_errors=True)
         return 1
     return 0
 

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from rich.console import Console
-
 from pocketmq.runtime.clock import SystemClock
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
 from pocketmq.store.log.log_scan import LogScan
@@ -28,12 +27,10 @@ from pocketmq.store_tools.files.store_files import StoreFiles
 EXIT_REFUSED: Final = 4
 
 
-def agreed(console: Console) -> bool:
+def agreed(console: Printer) -> bool:
     """Ask for confirmation; without a terminal the answer is no."""
     if not sys.stdin.isatty():
-        console.print(
-            "standard input is not a terminal, so you are not asked to confirm: use --yes to confirm", markup=False
-        )
+        console.print("standard input is not a terminal, so you are not asked to confirm: use --yes to confirm")
         return False
     return input("go on? [y/N] ").strip().lower() in ("y", "yes")
 
@@ -41,7 +38,7 @@ def agreed(console: Console) -> bool:
 class Repair:
     """One repair of one store. Raises StoreError if it is in use, OSError."""
 
-    def __init__(self, files: StoreFiles, console: Console, delay_levels: str | None = None) -> None:
+    def __init__(self, files: StoreFiles, console: Printer, delay_levels: str | None = None) -> None:
         """`delay_levels` is the broker's messageDelayLevel, which gives delayed messages their delivery times."""
         self._root = files.root
         self._commit_log_folder = files.commit_log_folder
@@ -92,7 +89,7 @@ class Repair:
         return verify
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(text)
 
     def _say_plan(self, log: LogCheck, misnumbered: list[Misnumbered], *, queues: bool, index: bool) -> None:
         size = log.end - log.begin

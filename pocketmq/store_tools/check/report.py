@@ -3,10 +3,11 @@
 import json
 from typing import Any, Final
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
+from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.runtime.peer_text import escaped_json
 from pocketmq.store_tools.check.finding import Finding, Severity
 from pocketmq.store_tools.check.verify import Verification
 from pocketmq.store_tools.files.value_text import time_text
@@ -28,7 +29,7 @@ _VERDICT: Final = {
 }
 
 
-def progress_bar(console: Console, description: str) -> Progress:
+def progress_bar(console: Printer, description: str) -> Progress:
     """Return a progress bar with bytes and bytes per second, shown only on a terminal."""
     return Progress(
         TextColumn(description), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
@@ -36,7 +37,7 @@ def progress_bar(console: Console, description: str) -> Progress:
     )  # fmt: skip
 
 
-def show(result: Verification, console: Console) -> None:
+def show(result: Verification, console: Printer) -> None:
     """Print a summary and one line per finding, the worst last, where the user sees it first on a terminal."""
     size = result.log_end - result.log_begin
     offsets = f"physical offsets {result.log_begin} to {result.log_end}"
@@ -110,4 +111,4 @@ def as_document(result: Verification) -> dict[str, Any]:
 
 
 def as_json(result: Verification) -> str:
-    return json.dumps(as_document(result), indent=2, ensure_ascii=False)
+    return escaped_json(json.dumps(as_document(result), indent=2, ensure_ascii=False))

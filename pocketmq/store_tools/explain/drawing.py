@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.runtime.peer_text import escaped
 from pocketmq.store.format import layout
 from pocketmq.store_tools.explain.fields import parsed
 from pocketmq.store_tools.explain.notes import NOTES
@@ -30,8 +31,7 @@ def preview(data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return f"{len(data)} bytes that are not UTF-8 text"
-    shown = "".join(character if character.isprintable() else "\N{MIDDLE DOT}" for character in text[:_TEXT_SHOWN])
-    return f'"{shown}"' + (f" .. {len(text)} characters" if len(text) > _TEXT_SHOWN else "")
+    return f'"{escaped(text[:_TEXT_SHOWN])}"' + (f" .. {len(text)} characters" if len(text) > _TEXT_SHOWN else "")
 
 
 def note(declaration: str, field: str) -> str:
@@ -93,7 +93,7 @@ class Drawing:
         self.is_valid = False
         self.below(WRONG + text, "red")
 
-    def print(self, console: Console) -> None:
+    def print(self, console: Printer) -> None:
         console.print(Text(self._title, "bold underline"))
         console.print(self._table)
         for line in self._below:

@@ -3,8 +3,7 @@
 import os
 from typing import Any, Final
 
-from rich.console import Console
-
+from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE
 from pocketmq.store.format.layout import (
     CHECKPOINT_FILE_SIZE,
@@ -45,7 +44,7 @@ class PlaceError(ValueError):
     """Raised for a place that does not exist or is malformed; the text says what is accepted."""
 
 
-def explain_place(place: str, commit_log_folder: str | None, console: Console) -> bool:
+def explain_place(place: str, commit_log_folder: str | None, console: Printer) -> bool:
     """Draw the unit at `place`; return whether it is valid. Raises PlaceError, NotAStoreError, OSError."""
     path, number = _split(place)
     if os.path.isdir(path):

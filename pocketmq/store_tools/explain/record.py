@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from isal.isal_zlib import crc32
 
+from pocketmq.runtime.peer_text import escaped
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 from pocketmq.store.format.host import host_text
 from pocketmq.store.format.java_hash import tags_code
@@ -172,9 +173,8 @@ def _draw_properties(drawing: Drawing, field: Field) -> None:
         text = value.decode("utf-8", "replace")
         odd = "" if divider and name and value else "not a valid entry: readers skip it"
         meaning = f"tags code {tags_code(text)}" if name == TAGS.encode() else ""
-        label = f"  {name.decode('utf-8', 'replace')}"
-        shown = "".join(character if character.isprintable() else "\N{MIDDLE DOT}" for character in text)
-        drawing.row(field.position + entry.start(), entry[0], label, shown, odd or meaning)
+        label = f"  {escaped(name.decode('utf-8', 'replace'))}"
+        drawing.row(field.position + entry.start(), entry[0], label, escaped(text), odd or meaning)
     if field.value.endswith(PROPERTY_SEPARATOR.encode()):
         drawing.below("the property string ends with a separator, as written by 5.x")
 

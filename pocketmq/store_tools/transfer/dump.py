@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable
 from typing import Final, TextIO
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.runtime.peer_text import escaped_json
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import Record
 from pocketmq.store_tools.files.value_text import time_text
@@ -21,7 +21,7 @@ _BODY_SHOWN_MAX: Final = 60
 def write_json(records: Iterable[Record], out: TextIO, form: str, plain: bool) -> None:
     """Write one line per record."""
     for record in records:
-        out.write(json.dumps(as_document(record, form, plain), ensure_ascii=False) + "\n")
+        out.write(escaped_json(json.dumps(as_document(record, form, plain), ensure_ascii=False)) + "\n")
     out.flush()
 
 
@@ -29,13 +29,13 @@ def export_records(records: Iterable[Record], out: TextIO) -> int:
     """Write one line per record, with everything that a copy needs; return their number."""
     count = 0
     for record in records:
-        out.write(json.dumps(as_export(record), ensure_ascii=False) + "\n")
+        out.write(escaped_json(json.dumps(as_export(record), ensure_ascii=False)) + "\n")
         count += 1
     out.flush()
     return count
 
 
-def write_table(records: Iterable[Record], console: Console, form: str, plain: bool) -> None:
+def write_table(records: Iterable[Record], console: Printer, form: str, plain: bool) -> None:
     """Print one row per record."""
     rows: list[Record] = []
     for record in records:
@@ -66,6 +66,6 @@ def _table(rows: list[Record], form: str, plain: bool) -> Table:
             body = plain_body(record)[0] if plain else record.body
             shown = str(next(iter(body_fields(body, form).values())))
             cells.append(shown if len(shown) <= _BODY_SHOWN_MAX else shown[:_BODY_SHOWN_MAX] + "...")
-        # `Text`, because a body may look like markup; whitespace is joined, so that each record has one line.
-        table.add_row(*(Text(" ".join(cell.split())) for cell in cells))
+        # Whitespace is joined, so that each record has one line.
+        table.add_row(*(" ".join(cell.split()) for cell in cells))
     return table
