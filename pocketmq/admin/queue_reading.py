@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
 from pocketmq.admin.stored_messages import StoredMessage, stored_messages
-from pocketmq.client.route import READ
+from pocketmq.client.route import READ, queues_of
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -37,12 +37,12 @@ async def readable_queues(admin: AdminClient, topic: str) -> list[tuple[MessageQ
     """Return the queues of a topic that may be read, each with its broker's address, by broker name and queue id."""
     route = await admin.route(topic)
     brokers = {data.broker_name: chosen_address(data) for data in route.broker_datas if data.broker_addrs}
-    return [
-        (MessageQueue(data.broker_name, queue_id, topic), brokers[data.broker_name])
+    counts = (
+        (data.broker_name, data.read_queue_nums)
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
         if data.perm & READ and data.broker_name in brokers
-        for queue_id in range(data.read_queue_nums)
-    ]
+    )
+    return [(queue, brokers[queue.broker_name]) for queue in queues_of(topic, counts)]
 
 
 async def address_of(admin: AdminClient, topic: str, broker_name: str) -> str:

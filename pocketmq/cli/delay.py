@@ -17,7 +17,8 @@ from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.client.access import Access
 from pocketmq.remoting.bodies import decode_body
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage, DelayedMessages
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.delay import (
@@ -28,7 +29,7 @@ from pocketmq.remoting.headers.delay import (
 )
 from pocketmq.runtime.command_line.commands import complain, say
 from pocketmq.runtime.command_line.printer import Printer
-from pocketmq.runtime.peer_text import escaped_json
+from pocketmq.runtime.peer_text import clipped, escaped_json
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
 _PIPE_WIDTH: Final = 240
@@ -81,9 +82,17 @@ async def _find(admin: ClusterAdmin, options: SimpleNamespace, detailed: bool = 
                 answer = await admin.call(address, RequestCode.QUERY_DELAYED, header)
                 for message in decode_body(DelayedMessages, answer.body).messages:
                     yield Found(name, address, message)
-                header.cursor = answer.header(CursorResponseHeader).cursor
-                if header.cursor is None:
+                if not _continue(header, answer, address):
                     break
+
+
+def _continue(header: QueryDelayedRequestHeader | CountDelayedRequestHeader, answer: RemotingCommand, address: str) -> bool:
+    """Let the request ask for the next page; return whether there is one. Raises RemotingError for a page without an end."""
+    before, header.cursor = header.cursor, answer.header(CursorResponseHeader).cursor
+    if header.cursor is not None and header.cursor == before:
+        remark = f"{address} answers with the cursor that it was asked to continue from, {clipped(before)}"
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return header.cursor is not None
 
 
 async def _due_range(admin: ClusterAdmin, address: str, options: SimpleNamespace) -> tuple[int, int]:
@@ -155,8 +164,7 @@ async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
             cancelled += counts.cancelled
             for hour, count in counts.hours.items():
                 hours[int(hour)] = hours.get(int(hour), 0) + count
-            header.cursor = answer.header(CursorResponseHeader).cursor
-            if header.cursor is None:
+            if not _continue(header, answer, address):
                 break
     if options.json:
         say(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))

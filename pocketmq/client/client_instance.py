@@ -68,7 +68,7 @@ class ClientInstance:
                 await asyncio.sleep(seconds)
                 try:
                     await step()
-                except (OSError, TimeoutError, RemotingError) as failure:
+                except (OSError, TimeoutError, RemotingError, ValueError) as failure:
                     log.warning("%s: %s", getattr(step, "__name__", step), failure)
 
         self._tasks.append(asyncio.create_task(repeat()))

@@ -158,7 +158,7 @@ class PushConsumer:
             try:
                 await self._apply_resets()
                 await self._rebalance()
-            except (OSError, TimeoutError, RemotingError) as failure:
+            except (OSError, TimeoutError, RemotingError, ValueError) as failure:
                 log.warning("rebalance of %s failed: %s", self.group, failure)
 
     async def _rebalance(self) -> None:

@@ -40,6 +40,8 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"
 RETRY_GROUP_PREFIX: Final = "%RETRY%"
 DECOMPRESSED_SIZE_MAX: Final = 16 * 1024 * 1024
 """Size limit of a decompressed body: a few KB may expand to GB."""
+DECOMPRESSED_TOTAL_MAX: Final = 32 * DECOMPRESSED_SIZE_MAX
+"""Size limit of all decompressed bodies of one answer: as many as a pull asks for, each of the largest size."""
 
 _BATCH_HEAD = struct.Struct(">IIIII")
 _SEPARATORS = ("\x01", "\x02")
@@ -146,18 +148,22 @@ def encode_batch(
 
 def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:
     """Return the messages in a pull's body. Raises ValueError for bytes that are not whole records."""
-    messages, position, view = [], 0, memoryview(records)
+    messages, position, view, left = [], 0, memoryview(records), DECOMPRESSED_TOTAL_MAX
     while position < len(records):
         record = decode_record(view, position)
-        messages.append(_message_of(record, broker_name))
+        message = _message_of(record, broker_name, left)
+        if record.sys_flag & COMPRESSED_FLAG:
+            left = max(left - (len(message.body) if message.problem is None else DECOMPRESSED_SIZE_MAX), 0)
+        messages.append(message)
         position += record.total_size
     return messages
 
 
-def _message_of(record: Record, broker_name: str) -> MessageExt:
+def _message_of(record: Record, broker_name: str, left: int) -> MessageExt:
+    """Return the message of a record. `left`: bytes that its decompressed body may have, besides DECOMPRESSED_SIZE_MAX."""
     topic = record.topic.decode()
     properties = decode_properties(record.properties.decode(errors="replace"))
-    plain, problem = _plain_body(record.body, record.sys_flag)
+    plain, problem = _plain_body(record.body, record.sys_flag, left)
     return MessageExt(
         topic=properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_GROUP_PREFIX) else topic,
         broker_name=broker_name,
@@ -176,24 +182,26 @@ def _message_of(record: Record, broker_name: str) -> MessageExt:
     )
 
 
-def _plain_body(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
+def _plain_body(body: bytes, sys_flag: int, left: int) -> tuple[bytes, str | None]:
     """Return (decompressed body, None), or (the body as stored, reason why it could not be decompressed)."""
     if not sys_flag & COMPRESSED_FLAG:
         return body, None
     try:
-        plain = _decompressed(body, sys_flag >> 8 & 7)
+        plain = _decompressed(body, sys_flag >> 8 & 7, min(DECOMPRESSED_SIZE_MAX, left))
     except ImportError as missing:
         return body, f"it is compressed with {missing.name}, which is not installed"
     except Exception as error:  # each library has exceptions of its own
         return body, f"it cannot be decompressed: {error}"
     if len(plain) > DECOMPRESSED_SIZE_MAX:
         return body, f"its decompressed size exceeds {DECOMPRESSED_SIZE_MAX} bytes"
+    if len(plain) > left:
+        return body, f"the decompressed bodies of one answer exceed DECOMPRESSED_TOTAL_MAX={DECOMPRESSED_TOTAL_MAX} bytes"
     return plain, None
 
 
-def _decompressed(body: bytes, kind: int) -> bytes:
+def _decompressed(body: bytes, kind: int, allowed: int) -> bytes:
     """Decompress up to one byte more than allowed. Producers may use zlib (0, 3), LZ4 (1) or zstd (2)."""
-    size_max = DECOMPRESSED_SIZE_MAX + 1
+    size_max = allowed + 1
     if kind == 1:
         inflater = importlib.import_module("lz4.frame").LZ4FrameDecompressor()
     elif kind == 2:  # Java's frames lack the decompressed size, which the one-shot call requires

@@ -1,6 +1,7 @@
 """Topic routes: fetched from a name server, cached, and refreshed."""
 
 import random
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pocketmq.remoting.bodies import BrokerData, MessageQueue, TopicRouteData, decode_body
@@ -14,6 +15,10 @@ DEFAULT_TOPIC: Final = "TBW102"
 """Template topic: messages of a topic that does not exist yet are sent to this topic's brokers, which then create it."""
 READ, WRITE = 4, 2
 MASTER_ID: Final = "0"
+QUEUES_MAX: Final = 65_536
+"""Maximum number of queues of a topic: some 300 bytes of a route can name 2^31, each of which takes memory here."""
+BROKERS_MAX: Final = 10_000
+"""Maximum number of brokers in all routes of a client: each gets heartbeats over a connection of its own."""
 
 
 class BrokerAddress(NamedTuple):
@@ -25,6 +30,20 @@ class BrokerAddress(NamedTuple):
     @property
     def is_slave(self) -> bool:
         return self.broker_id != MASTER_ID
+
+
+def queues_of(topic: str, counts: Iterable[tuple[str, int]]) -> list[MessageQueue]:
+    """Return the queues of a topic, given their number for each broker name. Raises RemotingError if they are too many."""
+    rows = list(counts)
+    count_total = sum(max(count, 0) for _, count in rows)
+    _check_size(f"the route of topic {topic!r}", "queues", count_total, "QUEUES_MAX", QUEUES_MAX)
+    return [MessageQueue(broker_name, queue_id, topic) for broker_name, count in rows for queue_id in range(count)]
+
+
+def _check_size(what: str, units: str, value: int, name: str, limit: int) -> None:
+    """Raise RemotingError if a server names more of something than a client holds."""
+    if value > limit:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{what}: {value} {units}; {name}={limit} is the limit of a client")
 
 
 class Routes:
@@ -103,9 +122,15 @@ class Routes:
                 self._namesrv_addresses.append(address)
                 last = failure
                 continue
-            route = decode_body(TopicRouteData, answer.body)
-            self._by_topic[topic] = route
-            self._brokers.update({data.broker_name: data for data in route.broker_datas})
+            try:
+                route = decode_body(TopicRouteData, answer.body)
+            except ValueError as wrong:
+                remark = f"name server {address}: the route of topic {topic!r} cannot be read: {wrong}"
+                raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from wrong
+            brokers = self._brokers | {data.broker_name: data for data in route.broker_datas}
+            count = sum(len(data.broker_addrs) for data in brokers.values())
+            _check_size(f"the routes of name server {address}", "brokers", count, "BROKERS_MAX", BROKERS_MAX)
+            self._by_topic[topic], self._brokers = route, brokers
             self._sources.update({data.broker_name: address for data in route.broker_datas})
             return route
         raise ConnectionError(
@@ -120,22 +145,20 @@ class Routes:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             route, queues_max = await self.refresh(DEFAULT_TOPIC), 4
-        return [
-            MessageQueue(data.broker_name, queue_id, topic)
-            for data in route.queue_datas
-            if data.perm & WRITE and self._has_master(route, data.broker_name)
-            for queue_id in range(min(data.write_queue_nums, queues_max or data.write_queue_nums))
-        ]
+        return queues_of(
+            topic,
+            (
+                (data.broker_name, min(data.write_queue_nums, queues_max or data.write_queue_nums))
+                for data in route.queue_datas
+                if data.perm & WRITE and self._has_master(route, data.broker_name)
+            ),
+        )
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues, in the order that all clients of a group use."""
         route = await self.route(topic)
-        queues = [
-            MessageQueue(data.broker_name, queue_id, topic)
-            for data in route.queue_datas
-            if data.perm & READ
-            for queue_id in range(data.read_queue_nums)
-        ]
+        counts = ((data.broker_name, data.read_queue_nums) for data in route.queue_datas if data.perm & READ)
+        queues = queues_of(topic, counts)
         return sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
 
     @staticmethod

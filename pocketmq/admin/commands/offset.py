@@ -121,10 +121,10 @@ async def _queues_at(
     if own := [row for row in found.rows() if row[0].topic == topic]:
         return own
     answer = document(await admin.broker(address, RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic)))
-    table = dict(by_queue(answer.get("offsetTable") or {}))
-    every = (MessageQueue(queues.broker_name, queue_id, topic) for queue_id in range(queues.read_queue_nums))
     return [
-        (queue, QueueProgress(table[queue]["maxOffset"], table[queue]["minOffset"])) for queue in every if queue in table
+        (queue, QueueProgress(offsets["maxOffset"], offsets["minOffset"]))
+        for queue, offsets in by_queue(answer.get("offsetTable") or {})
+        if (queue.broker_name, queue.topic) == (queues.broker_name, topic) and queue.queue_id < queues.read_queue_nums
     ]
 
 

@@ -8,6 +8,7 @@ from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.formats import time_millis, topic_offsets
 from pocketmq.admin.output import Table, pretty
+from pocketmq.client.route import READ, queues_of
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import TopicList, TopicRouteData
 from pocketmq.remoting.codes import RequestCode
@@ -15,7 +16,6 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.topic import TopicRequestHeader
 
 DLQ_PREFIX, RETRY_PREFIX = "%DLQ%", "%RETRY%"
-READABLE = 4
 
 ROUTE = Table(
     "#ClusterName|#BrokerName|#BrokerAddrs|#ReadQueue|#WriteQueue|#Perm",
@@ -136,12 +136,12 @@ async def topic_cluster_list(run: Run, topic: str) -> object:
 async def allocate_mq(run: Run, topic: str, ip_list: str) -> object:
     """Show which queues of a topic each of the given clients would consume: an average allocation."""
     route = await run.admin.route(topic)
-    queues = [
-        {"brokerName": data.broker_name, "queueId": queue_id, "topic": topic}
+    counts = (
+        (data.broker_name, data.read_queue_nums)
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
-        if data.perm & READABLE
-        for queue_id in range(data.read_queue_nums)
-    ]
+        if data.perm & READ
+    )
+    queues = queues_of(topic, counts)
     clients = ip_list.split(",")
     result = {"result": {client: share(queues, len(clients), index) for index, client in enumerate(clients)}}
     run.say(fastjson.dumps(result).decode())
