@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,11 +20,13 @@ from rich.table import Table
 from demo import clients
 from demo.tour import DELAYED, Tour
 from pocketmq.cli import processes
+from pocketmq.cli.patience import Patience
 
 HOME = Path("demo-store").absolute()
 MARK = ".made-by-pocketmq-demo"
-TOUR_SECONDS_MAX = 100
-REPORT_SECONDS_MAX = 300
+TOUR_IDLE_S, TOUR_MAX_S = 100, 900
+REPORT_IDLE_S, REPORT_MAX_S = 300, 7200
+POLL_S = 0.5
 ROWS_SHOWN_MAX = 20
 COMMIT_LOG_FILE_SIZE = 16 << 20
 
@@ -115,20 +117,16 @@ def run_tour(client: clients.Client, namesrv: str, broker: str) -> Tour:
     """Run the client's program to its end; its standard error goes to a file."""
     tour = Tour()
     errors = HOME / "client.err"
-    with open(errors, "wb") as stderr:
+    with open(HOME / "client.out", "wb") as stdout, open(errors, "wb") as stderr:
         command = client.command(namesrv, broker, HOME)
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, timeout=TOUR_SECONDS_MAX
-            )
-        except subprocess.TimeoutExpired:
-            raise DemoFailed(f"the {client.name} client did not end within {TOUR_SECONDS_MAX} s; see {errors}") from None
-    (HOME / "client.out").write_bytes(done.stdout)
-    for line in done.stdout.decode(errors="replace").splitlines():
+        exit_code = run_while_it_works(command, TOUR_IDLE_S, TOUR_MAX_S, stdout, stderr)
+    for line in (HOME / "client.out").read_text(errors="replace").splitlines():
         tour.hear(line)
-    if done.returncode != 0 and not tour.complaints():
+    if exit_code is None:
+        raise DemoFailed(f"the {client.name} client did not end; see {errors}")
+    if exit_code != 0 and not tour.complaints():
         output = errors.read_text(errors="replace")[-1500:]
-        raise DemoFailed(f"the {client.name} client ended with {done.returncode}: {output}")
+        raise DemoFailed(f"the {client.name} client ended with {exit_code}: {output}")
     return tour
 
 
@@ -164,14 +162,30 @@ def run_report() -> dict[str, Any]:
     command = [sys.executable, "-m", "pocketmq.spark_analytics", "report", str(HOME / "store"), "--engine", "spark"]
     command += ["--out", str(out)]
     console.print(f"   [dim]$ {_plain(' '.join(['python', *command[1:]]))}[/]")
-    try:
-        done = subprocess.run([*command, "--master", "local[2]"], stdin=subprocess.DEVNULL, timeout=REPORT_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        raise DemoFailed(f"the Spark report did not end within {REPORT_SECONDS_MAX} s") from None
-    if done.returncode != 0:
-        raise DemoFailed(f"the Spark report ended with {done.returncode}; see its output above")
+    exit_code = run_while_it_works([*command, "--master", "local[2]"], REPORT_IDLE_S, REPORT_MAX_S)
+    if exit_code is None:
+        raise DemoFailed("the Spark report did not end")
+    if exit_code != 0:
+        raise DemoFailed(f"the Spark report ended with {exit_code}; see its output above")
     totals: dict[str, Any] = json.loads((out / "report.json").read_text())
     return totals
+
+
+def run_while_it_works(
+    command: list[str], idle_s: float, max_s: float, stdout: IO[bytes] | None = None, stderr: IO[bytes] | None = None
+) -> int | None:
+    """Run a command; return its exit code, or None if it was killed after `idle_s` without work, or after `max_s`."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as process:
+        patience = Patience(process.pid, idle_s, max_s)
+        try:
+            while process.poll() is None and not patience.is_over():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL_S)
+        finally:
+            is_given_up = process.poll() is None
+            if is_given_up:
+                process.kill()
+    return None if is_given_up else process.returncode
 
 
 def _plain(text: str) -> str:

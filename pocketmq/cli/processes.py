@@ -15,9 +15,13 @@ from pathlib import Path
 from pocketmq.cli import child_process, kept_settings
 from pocketmq.cli.child_process import Process
 from pocketmq.cli.kept_settings import NOTHING_KEPT, Kept
+from pocketmq.cli.patience import Patience
 from pocketmq.runtime.error_text import reason_of
+from pocketmq.runtime.lifecycle import STOP_MAX_S
 
-READY_SECONDS_MAX = 30.0
+READY_IDLE_S = 30.0
+READY_MAX_S = 3600.0
+"""A server that recovers a large store works for long before it is ready."""
 # `-P` keeps the current folder off the import path, so that a user's broker.py is not imported.
 _MODULES = {"namesrv": "pocketmq.namesrv", "broker": "pocketmq.broker", "pocketmq": "pocketmq"}
 _READY = re.compile(r"boot success.*?\baddress=(\S+?:\d+)")
@@ -41,7 +45,7 @@ class Server:
     """Address of its port for metrics, if it has one."""
     kept: Kept = NOTHING_KEPT
 
-    def stop(self, seconds: float = 20.0) -> int:
+    def stop(self, seconds: float = STOP_MAX_S + 10) -> int:
         """Send SIGTERM, then SIGKILL if it does not end in time. Returns the exit code."""
         if self.process.poll() is None:
             self.process.terminate()
@@ -118,7 +122,8 @@ def _start(name: str, folder: Path, *arguments: str, prefix: Sequence[str] = ())
         began = time.monotonic()
         process = child_process.start([*prefix, sys.executable, "-P", "-m", _MODULES[name], *arguments], out)
     path = Path(out.name)
-    while time.monotonic() - began < READY_SECONDS_MAX:
+    patience = Patience(process.pid, READY_IDLE_S, READY_MAX_S)
+    while not patience.is_over():
         output = path.read_text(errors="replace")
         if ready := _READY.search(output):
             metrics = _METRICS.search(output)
@@ -130,4 +135,4 @@ def _start(name: str, folder: Path, *arguments: str, prefix: Sequence[str] = ())
         process.kill()
     process.wait()
     shown = path.read_text(errors="replace")[-2000:]
-    raise NotReady(f"{name} did not become ready within {READY_SECONDS_MAX:.0f} s; it printed:\n{shown}")
+    raise NotReady(f"{name} did not become ready within {time.monotonic() - began:.0f} s; it printed:\n{shown}")

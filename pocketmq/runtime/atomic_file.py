@@ -9,16 +9,21 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
+
+PRIVATE_MODE: Final = 0o600
 
 T = TypeVar("T")
 log = logging.getLogger("runtime")
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Durably replace the content of `path` by `data`. Creates the folder, keeps the file mode. Raises OSError."""
+    """Durably replace the content of `path` by `data`. Creates the folder, keeps the file mode. Raises OSError.
+
+    A new file is readable by its owner alone: settings and access rules contain passwords.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = None
+    mode = PRIVATE_MODE
     with contextlib.suppress(FileNotFoundError):
         mode = path.stat().st_mode
         _write(_backup(path), path.read_bytes(), mode)
@@ -57,11 +62,11 @@ def _backup(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
-def _write(path: Path, data: bytes, mode: int | None) -> None:
+def _write(path: Path, data: bytes, mode: int) -> None:
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        if mode is not None:
-            os.fchmod(file.fileno(), mode)  # the new file must not be readable by more users than the old
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_MODE)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)  # the new file must not be readable by more users than the old
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -175,6 +175,13 @@ def test_a_new_account_is_written_as_apache_writes_it(tmp_path):
     assert keys(loaded(home)) == keys(manager)
 
 
+def test_file_that_the_first_account_creates_is_private(tmp_path):
+    manager = PlainPermissionManager(tmp_path, VirtualClock(NOW_MS))
+    manager.load()
+    manager.update_account(NEW_ACCOUNT)
+    assert (tmp_path / "conf" / "plain_acl.yml").stat().st_mode & 0o777 == 0o600
+
+
 def test_account_is_changed_in_its_own_file(tmp_path):
     home = acl_home(tmp_path, more=MORE_ACL)
     manager = loaded(home)

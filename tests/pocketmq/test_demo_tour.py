@@ -1,7 +1,10 @@
-"""The demonstration's evaluation of a client's output."""
+"""The demonstration's evaluation of a client's output, and its patience with programs that it runs."""
+
+import sys
 
 import pytest
 
+from demo.__main__ import run_while_it_works
 from demo.tour import Tour
 
 WELL = "SENT plain 2\nSENT delayed 2\nLATE 1 3 1\nLATE 5 1 0\nCONSUMED plain 2\nCONSUMED delayed 2\n[main] INFO chatter 7"
@@ -39,3 +42,16 @@ def test_complaints_name_the_problem(replaced: str, by: str, complaint: str) -> 
 
 def test_client_without_output_is_a_complaint() -> None:
     assert heard("nothing").complaints() == ["the client sent nothing"]
+
+
+WORKING = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+def test_a_program_may_take_long_while_it_or_its_children_work() -> None:
+    work = "import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass"
+    assert run_while_it_works([sys.executable, "-c", WORKING, work], idle_s=1, max_s=60) == 0
+
+
+def test_a_program_that_hangs_is_ended() -> None:
+    assert run_while_it_works([sys.executable, "-c", "import time; time.sleep(600)"], idle_s=1, max_s=60) is None
+    assert run_while_it_works([sys.executable, "-c", "while True: pass"], idle_s=60, max_s=1) is None

@@ -15,6 +15,16 @@ def test_replace_keeps_the_previous_content_as_backup(tmp_path):
     assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == {"f.json": b"two", "f.json.bak": b"one"}
 
 
+def test_new_file_is_private_and_the_mode_of_an_existing_one_is_kept(tmp_path):
+    path = tmp_path / "f"
+    (tmp_path / "f.tmp").touch(0o644)  # left by a process that was killed
+    atomic_file.replace(path, b"secret")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    atomic_file.replace(path, b"other")
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+
+
 def test_old_file_is_intact_when_the_rename_fails(tmp_path, monkeypatch):
     path = tmp_path / "f"
     atomic_file.replace(path, b"one")
