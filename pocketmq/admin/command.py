@@ -133,14 +133,14 @@ def _run(
     import asyncio
 
     from pocketmq.admin.admin_client import AdminClient, AdminError, described
-    from pocketmq.client.access import Access
+    from pocketmq.client.access import Access, default_tools_yml
     from pocketmq.remoting.dispatch import RemotingError
     from pocketmq.runtime.lifecycle import StartError
 
     output = Output(as_json)
 
     async def run() -> None:
-        access = Access.of_files(credentials or _tools_yml(), tls)
+        access = Access.of_files(credentials or default_tools_yml(), tls)
         async with AdminClient(namesrv_addr.split(";"), access) as admin:
             output.result(await work(Run(admin, output), **given))
 
@@ -161,9 +161,3 @@ def _run(
         complain(f"{text} (POCKETMQ_TRACEBACK=1 shows the traceback)")
         return FAILURE
     return 0
-
-
-def _tools_yml() -> Path | None:
-    home = os.environ.get("ROCKETMQ_HOME")
-    found = Path(home, "conf", "tools.yml") if home else None
-    return found if found is not None and found.is_file() else None

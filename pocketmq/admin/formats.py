@@ -1,23 +1,23 @@
 """Values in Apache's text forms, and tables of the wire whose keys are message queues."""
 
 import re
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import MessageQueue, TopicConfig
+from pocketmq.runtime.peer_text import time_text
 
 
 def time_millis(timestamp_ms: int) -> str:
     """Return a time as `2026-11-21 03:50:04,078` in local time; an unknown one (0) as an empty text."""
-    return "" if timestamp_ms <= 0 else f"{time_seconds(timestamp_ms)},{timestamp_ms % 1000:03d}"
+    return "" if timestamp_ms <= 0 else time_text(timestamp_ms, "%Y-%m-%d %H:%M:%S,%f")
 
 
 def time_seconds(timestamp_ms: int) -> str:
     """Return a time as `2026-11-21 03:50:04` in local time."""
-    return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y-%m-%d %H:%M:%S}"
+    return time_text(timestamp_ms, "%Y-%m-%d %H:%M:%S")
 
 
 def permission(perm: int) -> str:

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final
 
 from pocketmq.admin.consumer_groups import is_push, queue_text
 from pocketmq.admin.formats import by_queue
+from pocketmq.runtime.peer_text import time_text
 
 Info = dict[str, Any]
 
@@ -86,8 +86,7 @@ def _rates(table: Info) -> Iterator[str]:
 
 def _time(timestamp_ms: Any) -> str:
     """Return a time as `20261121035128424` in local time."""
-    value = int(timestamp_ms or 0)
-    return f"{datetime.fromtimestamp(value // 1000):%Y%m%d%H%M%S}{value % 1000:03d}"
+    return time_text(int(timestamp_ms or 0), "%Y%m%d%H%M%S%f")
 
 
 def _java(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Server processes that end with this process, also if it is killed.
 
-The kernel ends a server when the *thread* that started it ends (`runtime.parent`). So one thread, which lives as long as
+The kernel ends a server when the *thread* that started it ends (`runtime.lifecycle`). So one thread, which lives as long as
 this process, starts all of them.
 """
 
@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import IO
 
-from pocketmq.runtime.parent import PARENT
+from pocketmq.runtime.lifecycle import PARENT
 
 Process = subprocess.Popen[bytes]
 _Jobs = SimpleQueue[tuple[Sequence[str], IO[bytes], Future[Process]]]

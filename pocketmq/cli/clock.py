@@ -1,6 +1,5 @@
 """`pocketmq clock`: shows the message time of brokers, and advances it if they were started with --test-clock."""
 
-from datetime import UTC, datetime
 from types import SimpleNamespace
 
 from pocketmq.cli import server_options
@@ -10,6 +9,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
 from pocketmq.runtime.command_line.commands import say
+from pocketmq.store_tools.files.value_text import time_text
 
 
 def run(options: SimpleNamespace) -> int:
@@ -22,8 +22,7 @@ async def _show(namesrv: str, access: Access, ms: int | None) -> int:
         for name, address in sorted(admin.brokers.items()):
             now = await (read_clock(admin, address) if ms is None else advance_clock(admin, address, ms))
             kind = "test clock" if now.is_virtual else "the machine's clock"
-            moment = datetime.fromtimestamp(now.now / 1000, UTC).astimezone()
-            say(f"{name}  {moment.isoformat(timespec='milliseconds')}  {now.now}  {kind}")
+            say(f"{name}  {time_text(now.now)}  {now.now}  {kind}")
     return 0
 
 

@@ -4,7 +4,6 @@ import base64
 import json
 import sys
 from collections.abc import AsyncIterator
-from datetime import datetime
 from types import SimpleNamespace
 from typing import Final, NamedTuple
 
@@ -29,7 +28,7 @@ from pocketmq.remoting.headers.delay import (
 )
 from pocketmq.runtime.command_line.commands import complain, say
 from pocketmq.runtime.command_line.printer import Printer
-from pocketmq.runtime.peer_text import clipped, escaped_json
+from pocketmq.runtime.peer_text import clipped, escaped_json, time_text
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
 _PIPE_WIDTH: Final = 240
@@ -170,7 +169,7 @@ async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
         say(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))
         return 0
     for hour_ms in sorted(hours):
-        say(f"{datetime.fromtimestamp(hour_ms / 1000):%Y-%m-%d %H:00}  {hours[hour_ms]:>10}")
+        say(f"{time_text(hour_ms, '%Y-%m-%d %H:00')}  {hours[hour_ms]:>10}")
     note = f", {cancelled} of them cancelled" if cancelled else ""
     say(f"{'total':<16}  {sum(hours.values()):>10}{note}")
     return 0
@@ -214,4 +213,4 @@ def _json(found: Found) -> str:
 
 
 def _moment(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms // 1000):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
+    return time_text(ms, "%Y-%m-%d %H:%M:%S.%f")

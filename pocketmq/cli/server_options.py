@@ -3,7 +3,6 @@
 `server_options` is also needed for --help, so the client is imported only by the functions that run.
 """
 
-import os
 import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -88,7 +87,7 @@ def _error_text(failure: Exception, options: SimpleNamespace) -> str:
 
 
 def _access(options: SimpleNamespace) -> "Access":
-    from pocketmq.client.access import Access
+    from pocketmq.client.access import Access, default_tools_yml
 
     for option, path in (("--credentials", options.credentials), ("--tls", options.tls)):
         try:
@@ -96,24 +95,17 @@ def _access(options: SimpleNamespace) -> "Access":
                 path.open("rb").close()
         except OSError as error:
             raise ValueError(f"{option} {path}: {system_reason(error)}") from None
-    return Access.of_files(_tools_yml(options), options.tls)
-
-
-def _tools_yml(options: SimpleNamespace) -> Path | None:
-    if options.credentials is not None:
-        return Path(options.credentials)
-    home = os.environ.get("ROCKETMQ_HOME")
-    found = Path(home, "conf", "tools.yml") if home else None  # mqadmin's default
-    return found if found is not None and found.is_file() else None
+    return Access.of_files(options.credentials or default_tools_yml(), options.tls)
 
 
 def _hint(failure: BaseException, options: SimpleNamespace) -> str:
     """Return a hint about the option that may help, and its current value."""
+    from pocketmq.client.access import default_tools_yml
     from pocketmq.remoting.client import TlsMismatch
     from pocketmq.remoting.dispatch import RemotingError
 
     if isinstance(failure, RemotingError) and _OF_ACCESS.search(str(failure)):
-        signed = _tools_yml(options)
+        signed = options.credentials or default_tools_yml()
         return f" (signed by {signed})" if signed else " (not signed: use --credentials FILE, with accessKey and secretKey)"
     link: BaseException | None = failure
     while link is not None and not isinstance(link, TlsMismatch):

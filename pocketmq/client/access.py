@@ -5,6 +5,7 @@ async with Producer("127.0.0.1:9876", "orders", access) as producer: ...
 """
 
 import asyncio
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -43,6 +44,13 @@ class Access:
 
 PLAIN = Access()
 """Neither credentials nor TLS."""
+
+
+def default_tools_yml() -> Path | None:
+    """Return the file with a tool's credentials if none is given: $ROCKETMQ_HOME/conf/tools.yml, if it exists."""
+    home = os.environ.get("ROCKETMQ_HOME")
+    found = Path(home, "conf", "tools.yml") if home else None
+    return found if found is not None and found.is_file() else None
 
 
 def read_credentials(path: Path) -> Credentials:

@@ -1,6 +1,7 @@
 """Text from peers and of messages, made fit to be shown: clipped, and without characters that control a terminal."""
 
 import re
+from datetime import datetime
 from typing import Final
 
 QUOTE_SIZE_MAX: Final = 200
@@ -41,3 +42,15 @@ def remark_of(text: str) -> str:
         return text
     left_out = len(text) - 2 * QUOTE_SIZE_MAX
     return f"{text[:QUOTE_SIZE_MAX]}... ({left_out} characters left out) ...{text[-QUOTE_SIZE_MAX:]}"
+
+
+def time_text(time_ms: int, form: str) -> str:
+    """Return local time in a form of `strftime`, with `%f` for milliseconds; the number itself if it is not a valid date.
+
+    Clients choose the birth time of a message, so it may be any number.
+    """
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000)
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+    return moment.strftime(form.replace("%f", f"{time_ms % 1000:03d}"))

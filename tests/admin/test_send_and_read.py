@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +101,18 @@ def test_bodies_that_are_not_text(mqadmin: Mqadmin, broker: str) -> None:
     mqadmin("sendMessage", "-t", "Binary", "-p", b"\xff\xfe".decode("latin-1"))
     text = mqadmin("printMsg", "-t", "Binary", "-c", "latin-1").out
     assert "body=[-61, -65, -61, -66]" in text, "Java's bytes have a sign"
+
+
+def test_a_birth_time_that_is_no_date_is_shown_as_a_number(
+    mqadmin: Mqadmin, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may send any."""
+    name = made(mqadmin, broker, "Odd")
+    with monkeypatch.context() as patch:
+        patch.setattr("pocketmq.client.producer.time", SimpleNamespace(time_ns=lambda: (1 << 62) * 1_000_000))
+        mqadmin("sendMessage", "-t", "Odd", "-p", "x", "-b", name, "-i", "0")
+    printed = mqadmin("queryMsgByOffset", "-t", "Odd", "-b", name, "-i", "0", "-o", "0")
+    assert f"Born Timestamp:      {1 << 62}\n" in printed.out, printed.err
 
 
 def test_commands_that_measure_send_times(mqadmin: Mqadmin, broker: str) -> None:
