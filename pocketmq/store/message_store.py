@@ -423,7 +423,8 @@ class MessageStore:
         """
         self.commit_log.write()
         log = self.commit_log
-        topics = {topic for topic, _ in self.queues.queues} | {request.topic for request in log.undispatched}
+        waiting = {(one.topic, one.queue_id) for one in log.undispatched}
+        topics = {topic for topic, _ in self.queues.queues} | {key[0] for key in waiting if self.queues.can_have(*key)}
         kept = keep | {SCHEDULE_TOPIC} | {topic for topic in topics if topic.startswith(LMQ_PREFIX)}
         if topics - kept:
             self.mark_dropped(topics - kept, log.max_offset)

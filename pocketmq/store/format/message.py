@@ -17,6 +17,8 @@ TRANSACTION_UNQUEUED_FLAG: Final = 0x4
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
+QUEUE_OFFSET_MAX: Final = (1 << 62) // 20
+"""Limit of queue offsets, so that positions in a queue's files, of 20 bytes a unit, fit into 64 bits."""
 _FOLDER_NAME_SIZE_MAX: Final = 255
 _RECONSUME_TIMES_MAX: Final = 2**31 - 1
 
@@ -28,12 +30,29 @@ def folder_problem(topic: str) -> str | None:
     `%RETRY%` topics. A record of such a topic in the log would block dispatching: its queue cannot be created, and so no
     other queue continues.
     """
-    if "/" in topic or "\0" in topic or topic in (".", ".."):
+    if "/" in topic or "\0" in topic or topic in ("", ".", ".."):
         return f"topic {topic!r} cannot be the name of a folder"
     size = len(topic.encode(errors="replace"))
     if size > _FOLDER_NAME_SIZE_MAX:
         return f"topic {topic[:40]}... has {size} bytes, at most {_FOLDER_NAME_SIZE_MAX} are allowed"
     return None
+
+
+def topic_folder(root: str, topic: str) -> str:
+    """Return the folder of a topic's queues below `root`. Raises ValueError for a name that would be another folder.
+
+    All paths that contain a topic's name are made here and in `queue_folder`: names come from the network.
+    """
+    if (problem := folder_problem(topic)) is not None:
+        raise ValueError(problem)
+    return f"{root}/{topic}"
+
+
+def queue_folder(root: str, topic: str, queue_id: int) -> str:
+    """Return the folder of a queue's files below `root`. Raises ValueError for an impossible topic or queue id."""
+    if queue_id < 0:
+        raise ValueError(f"queue id {queue_id} of topic {topic!r} is negative")
+    return f"{topic_folder(root, topic)}/{queue_id}"
 
 
 class Message(msgspec.Struct, gc=False):

@@ -15,7 +15,13 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG, DispatchRequest, Message
+from pocketmq.store.format.message import (
+    QUEUE_OFFSET_MAX,
+    SCHEDULE_TOPIC,
+    TRANSACTION_UNQUEUED_FLAG,
+    DispatchRequest,
+    Message,
+)
 from pocketmq.store.format.properties import decode_properties, encode_properties
 
 INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
@@ -24,6 +30,7 @@ LMQ_PREFIX: Final = "%LMQ%"
 _RETRY_PREFIX: Final = "%RETRY%"
 # The names become folders.
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_OFFSET_SIZE_MAX: Final = len(str(QUEUE_OFFSET_MAX))
 
 QueueKey = tuple[str, int]
 
@@ -88,7 +95,8 @@ class MultiDispatch:
         if len(names) != len(offsets):
             return
         for name, text in zip(names, offsets, strict=True):
-            if _LEGAL_NAME.fullmatch(name) is not None and text.isascii() and text.isdecimal():
+            is_number = text.isascii() and text.isdecimal() and len(text) <= _OFFSET_SIZE_MAX
+            if _LEGAL_NAME.fullmatch(name) is not None and is_number and int(text) <= QUEUE_OFFSET_MAX:
                 yield self._key(name, queue_id), int(text)
 
 

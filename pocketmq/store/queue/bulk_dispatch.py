@@ -16,12 +16,12 @@ from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.key_hash import as_key_hashes, joined, key_hashes, stretch_hashes
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
 from pocketmq.store.format.message import (
+    QUEUE_OFFSET_MAX,
     SCHEDULE_TOPIC,
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
     TRANSACTION_UNQUEUED_FLAG,
     Arrival,
-    folder_problem,
 )
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX, MultiDispatch
 from pocketmq.store.format.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties
@@ -90,8 +90,9 @@ class BulkDispatcher:
         units["physical_offset"] = window.physical_offsets
         units["size"] = window.sizes
         units["tags_code"] = self._tags_codes(window)
-        rows = np.flatnonzero(window.fixed("sys_flag") & TRANSACTION_UNQUEUED_FLAG == 0)
         queue_ids, queue_offsets = window.fixed("queue_id"), window.fixed("queue_offset")
+        is_queued = window.fixed("sys_flag") & TRANSACTION_UNQUEUED_FLAG == 0
+        rows = np.flatnonzero(is_queued & (queue_offsets >= 0) & (queue_offsets <= QUEUE_OFFSET_MAX))
         store_timestamps_ms = window.fixed("store_timestamp_ms")
         # One number per queue, in 16 bits if possible, for which numpy has a much faster sort.
         queue_id_values, queue_numbers = np.unique(queue_ids, return_inverse=True)
@@ -132,7 +133,7 @@ class BulkDispatcher:
         self, key: QueueKey, queue_offsets: Positions, units: Units, store_timestamps_ms: npt.NDArray[np.int64]
     ) -> None:
         """Append the units of one queue by runs of consecutive offsets: a topic that was created again restarts at 0."""
-        if key in self._queues.broken or folder_problem(key[0]) is not None:
+        if key in self._queues.broken or not self._queues.can_have(*key):
             return
         queue = self._queues.find_or_create(*key)
         breaks = np.flatnonzero(np.diff(queue_offsets) != 1) + 1

@@ -25,6 +25,7 @@ from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_SIZE_MAX,
     CONSUME_QUEUE_UNIT_DTYPE,
 )
+from pocketmq.store.format.message import queue_folder, topic_folder
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger("store")
@@ -164,7 +165,7 @@ class ConsumeQueueExtStore:
     def _row(self, key: tuple[str, int]) -> ConsumeQueueExt:
         row = self.rows.get(key)
         if row is None:
-            folder = f"{self._folder}/{key[0]}/{key[1]}"
+            folder = queue_folder(self._folder, *key)
             row = self.rows[key] = ConsumeQueueExt(self._disk, folder, self._file_size, self._open_files)
         return row
 
@@ -203,7 +204,7 @@ class ConsumeQueueExtStore:
             row = self.rows.pop(key)
             self._dirty.pop(row, None)
             row.destroy()
-        path = f"{self._folder}/{topic}"
+        path = topic_folder(self._folder, topic)
         if self._disk.is_dir(path):
             self._disk.delete_tree(path)
 

@@ -11,6 +11,7 @@ from typing import Final
 from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.store.format.message import folder_problem, queue_folder, topic_folder
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 
@@ -79,7 +80,7 @@ class ConsumeQueueStore:
         self.batch_topics = frozenset(topic for topic, _ in self.batch_queues)
 
     def _create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        folder = f"{self._folder}/{topic}/{queue_id}"
+        folder = queue_folder(self._folder, topic, queue_id)
         queue = ConsumeQueue(self.disk, folder, self._file_size, topic, queue_id, self._open_files)
         self.queues[topic, queue_id] = queue
         return queue
@@ -88,12 +89,19 @@ class ConsumeQueueStore:
         """Return the queue, or None if it has never had a unit."""
         return self.queues.get((topic, queue_id))
 
+    def can_have(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue can exist for a record of this topic and queue id. Records of others stay in the log only."""
+        return queue_id >= 0 and ((topic, queue_id) in self.queues or folder_problem(topic) is None)
+
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue, creating it if necessary. A new one has no files until its first unit. Raises OSError."""
+        """Return the queue, creating it if necessary. A new one has no files until its first unit.
+
+        Raises OSError, and ValueError for a topic or queue id that no queue can have (see `can_have`).
+        """
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             # Left over from a deleted topic whose files could not be deleted.
-            if self.disk.is_dir(folder := f"{self._folder}/{topic}/{queue_id}"):
+            if self.disk.is_dir(folder := queue_folder(self._folder, topic, queue_id)):
                 self.disk.delete_tree(folder)
             queue = self._create(topic, queue_id)
         return queue
@@ -148,14 +156,14 @@ class ConsumeQueueStore:
         if queue is not None:
             self.dirty.pop(queue, None)
             self.broken.discard((topic, queue_id))
-            self._thinned.add(f"{self._folder}/{topic}")
+            self._thinned.add(topic_folder(self._folder, topic))
             queue.destroy()
 
     def drop_topic(self, topic: str) -> None:
-        """Delete the queues of `topic` and their files."""
+        """Delete the queues of `topic` and their files. Raises OSError, and ValueError for a name that is no topic's."""
         for key in [key for key in self.queues if key[0] == topic]:
             self.drop_queue(*key)
-        path = f"{self._folder}/{topic}"
+        path = topic_folder(self._folder, topic)
         if self.disk.is_dir(path):
             self._thinned.add(self._folder)
             self.disk.delete_tree(path)

@@ -6,9 +6,9 @@ each held pull is woken once, and the keys of all records are hashed together.
 
 from collections.abc import Sequence
 
-from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
+from pocketmq.store.format.message import QUEUE_OFFSET_MAX, TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
 from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX, ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 
@@ -25,18 +25,19 @@ class Dispatcher:
     def dispatch(self, requests: Sequence[DispatchRequest]) -> list[Arrival]:
         """Add `requests`, in log order, to queues and index. Return the queues that grew.
 
-        Prepared and rolled-back transactional records go to no queue. Records already in a queue or in the index are
+        Prepared and rolled-back transactional records go to no queue, nor do those whose topic, queue id or queue offset no
+        queue can have: a slave copies whatever its master's log contains. Records already in a queue or in the index are
         skipped, so a range of the log may be dispatched twice. After an OSError, such as a full disk, it must be dispatched
         again.
         """
         ext = self._queues.ext
         if ext.writes:
-            _put_ext(ext, requests)
+            _put_ext(self._queues, requests)
         runs: dict[tuple[str, int], tuple[int, list[int]]] = {}
         newest_ms = 0
         get_run = runs.get
         for request in requests:
-            if request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
+            if request.sys_flag & TRANSACTION_UNQUEUED_FLAG or not 0 <= request.queue_offset <= QUEUE_OFFSET_MAX:
                 continue
             key = (request.topic, request.queue_id)
             unit = (request.physical_offset, request.size, request.tags_code)
@@ -50,7 +51,11 @@ class Dispatcher:
             newest_ms = requests[-1].store_timestamp_ms
         queues, dirty = self._queues.queues, self._queues.dirty
         for key, (queue_offset, values) in runs.items():
-            queue = queues.get(key) or self._queues.find_or_create(*key)
+            queue = queues.get(key)
+            if queue is None:
+                if not self._queues.can_have(*key):
+                    continue
+                queue = self._queues.find_or_create(*key)
             appended = queue.append(queue_offset, values)
             if appended:
                 dirty[queue] = None
@@ -66,11 +71,14 @@ class Dispatcher:
         return arrivals
 
 
-def _put_ext(ext: ConsumeQueueExtStore, requests: Sequence[DispatchRequest]) -> None:
+def _put_ext(queues: ConsumeQueueStore, requests: Sequence[DispatchRequest]) -> None:
     """Write tags codes, store times and bitmaps to consumequeue_ext and replace the requests' tags codes by addresses."""
+    ext = queues.ext
     for request in requests:
+        if request.sys_flag & TRANSACTION_UNQUEUED_FLAG or not queues.can_have(request.topic, request.queue_id):
+            continue
         # In a second attempt the tags code is already an address.
-        if not request.sys_flag & TRANSACTION_UNQUEUED_FLAG and request.tags_code > EXT_ADDRESS_MAX:
+        if request.tags_code > EXT_ADDRESS_MAX:
             bitmap = ext.bitmap_of(request.topic, request.physical_offset) if ext.bitmap_of else b""
             request.tags_code = ext.put(
                 request.topic, request.queue_id, request.tags_code, request.store_timestamp_ms, bitmap
