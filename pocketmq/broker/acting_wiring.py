@@ -44,7 +44,7 @@ def prepare_for_acting_masters(services: Services, context: Context, make_timer_
         )  # fmt: skip
 
     services.acting_master = ActingMaster(
-        context, members, services.slave_synchronize, services.ha_client, make_services
+        context, services.registration, members, services.slave_synchronize, services.ha_client, make_services
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader, U
 from pocketmq.remoting.headers.route import (
     BrokerMemberGroupRequestHeader,
     ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
 )
@@ -236,6 +237,43 @@ async def test_slave_acts_again_if_an_announced_master_does_not_start(monkeypatc
             )
             assert answer.code == ResponseCode.SYSTEM_ERROR
         assert acts(slave)()
+
+
+async def test_slave_copies_only_from_the_master_that_the_name_servers_name(monkeypatch: Any) -> None:
+    """Anyone can announce itself as the master that returns."""
+    monkeypatch.setattr("pocketmq.broker.ha.acting_master.STAND_BACK_S", 0.5)
+    disk, strangers = MemoryDisk(), []
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        strangers.append(writer.get_extra_info("peername"))
+        writer.close()
+
+    server = await asyncio.start_server(met, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with (
+        server,
+        running_namesrv(support_acting_master=True) as ns,
+        connected() as client,
+        two_names(ns, client, disk) as (master_s, master, slave, _),
+    ):
+        await send(client, master, 5, topic="T")
+        await until_copied(master, slave)
+        known = slave.services.registration.master
+        assert known is not None and slave.services.ha_client is not None
+        header = ExchangeHAInfoRequestHeader(address, 0, address)
+        for is_alive in (True, False):
+            if not is_alive:
+                await master_s.aclose()
+                await until(acts(slave))
+            answer = await ask(client, slave, RequestCode.EXCHANGE_BROKER_HA_INFO, header)
+            assert answer.header(ExchangeHAInfoResponseHeader).master_ha_address == known.ha_address
+            assert slave.services.ha_client.status().master_ha_address == known.ha_address
+        await until(acts(slave))
+        async with running_broker(ns, disk=disk, **ACTING) as returned:
+            await until(lambda: slave.services.registration.master != known)
+            await send(client, returned, 5, topic="T")
+            await until(lambda: end_of(slave) == end_of(returned))
+        assert not strangers
 
 
 async def test_due_messages_wait_until_another_master_has_the_topic(monkeypatch: Any) -> None:

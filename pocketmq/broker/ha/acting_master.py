@@ -6,8 +6,8 @@ returns announces itself before it registers (`pre_online`). The slave then ends
 master takes over its final progress and nothing is delivered by both. If that master does not register, the slave acts
 again.
 
-A notification of another broker or a name server only makes this broker ask the name servers at once. The exception is the
-announcement of a returning master: its addresses are used, but its log is compared before anything is copied from it.
+A notification of another broker or a name server only makes this broker ask the name servers at once. An announcement also
+ends the slave's work, but anyone can send it: the slave copies only from the master that the name servers name.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from pocketmq.broker.ha.acting_services import ActingServices
 from pocketmq.broker.ha.ha_client import HAClient
 from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
 from pocketmq.broker.registration.member_group import MemberGroup
+from pocketmq.broker.registration.registration import Master, Registration
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.format.message import Arrival
@@ -36,13 +37,14 @@ class ActingMaster:
     """The state of a slave with enableSlaveActingMaster."""
 
     def __init__(
-        self, context: Context, members: MemberGroup, synchronize: SlaveSynchronize, ha_client: HAClient,
-        make_services: Callable[[], ActingServices],
+        self, context: Context, registration: Registration, members: MemberGroup, synchronize: SlaveSynchronize,
+        ha_client: HAClient, make_services: Callable[[], ActingServices],
     ) -> None:  # fmt: skip
         self.is_acting = False
         """Whether it serves as master, at least for reads."""
         self._context = context
         self._config = context.config
+        self._registration = registration
         self._members = members
         self._synchronize = synchronize
         self._ha_client = ha_client
@@ -75,12 +77,21 @@ class ActingMaster:
         if not self._is_stopped and (self._looking is None or self._looking.done()):
             self._looking = asyncio.ensure_future(self._looked())
 
-    async def master_announced(self, ha_address: str, master_address: str) -> None:
-        """Stop acting because the master is about to return, and begin to copy its log."""
+    async def master_announced(self, announced: Master) -> Master | None:
+        """Stop acting because the master is about to return. Return the master from which this slave copies.
+
+        If the name servers last named the announced addresses, the slave connects to them at once. A master at other
+        addresses is followed once it has registered.
+        """
         self._stand_back_until_s = self._context.clock.monotonic() + STAND_BACK_S
         async with self._lock:
-            await self._end(f"master {master_address} returns")
-        self._ha_client.set_master(ha_address, master_address)
+            await self._end(f"master {announced.address} returns")
+        known = self._registration.master
+        if known == announced:
+            self._ha_client.set_master(*known)
+        else:
+            log.info("master %s announces itself: its log is copied once the name servers name it", announced.address)
+        return known
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Pass on the arrivals of messages that were just copied."""
@@ -105,6 +116,9 @@ class ActingMaster:
         if not members:
             return
         least = min(members)
+        known = self._registration.master
+        if MASTER_ID in members and (known is None or members[MASTER_ID] != known.address):
+            self._registration.register()  # the answer has both addresses of the master
         async with self._lock:
             if least != self._config.broker_id:
                 role = "the" if least == MASTER_ID else "acting as"

@@ -23,7 +23,7 @@ from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.route import ExchangeHAInfoRequestHeader
+from pocketmq.remoting.headers.route import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
 from pocketmq.runtime.error_text import reason
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
 
@@ -79,9 +79,11 @@ class PreOnline:
         header = ExchangeHAInfoRequestHeader(
             self._registration.ha_server_address, store.max_physical_offset, self._registration.broker_address
         )
-        await self._client.call(address, RequestCode.EXCHANGE_BROKER_HA_INFO, header, timeout_s=TIMEOUT_S)
+        answer = await self._client.call(address, RequestCode.EXCHANGE_BROKER_HA_INFO, header, timeout_s=TIMEOUT_S)
+        followed = answer.header(ExchangeHAInfoResponseHeader).master_ha_address
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + CONNECT_S
+        # A slave that follows another address comes after the registration.
+        deadline_s = loop.time() + (CONNECT_S if followed in (None, self._registration.ha_server_address) else 0)
         while not self._ha.replicas() and loop.time() < deadline_s:
             await asyncio.sleep(LOOK_S)
         self._take_offsets(await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET, dict[str, dict[int, int]]))

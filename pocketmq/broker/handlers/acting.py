@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pocketmq.broker.registration.registration import is_address
+from pocketmq.broker.registration.registration import Master, is_address
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
@@ -22,7 +22,10 @@ def notify_min_broker_id_change(services: Services, request: Request[NotifyMinBr
 
 
 def exchange_broker_ha_info(services: Services, request: Request[ExchangeHAInfoRequestHeader]) -> Response | Deferred:
-    """Stop acting as master because a master announces its addresses, or return this master's addresses to a slave."""
+    """Stop acting as master because a master announces its addresses, or return this master's addresses to a slave.
+
+    A slave answers with the address of the port from which it copies.
+    """
     ha_address, address = request.header.master_ha_address, request.header.master_address
     if ha_address is None:
         if services.ha is None:
@@ -35,8 +38,12 @@ def exchange_broker_ha_info(services: Services, request: Request[ExchangeHAInfoR
     if address is None or not is_address(ha_address) or not is_address(address):
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "the master's addresses are not host:port")
     answer = Deferred()
-    ending = asyncio.ensure_future(services.acting_master.master_announced(ha_address, address))
-    ending.add_done_callback(lambda _: answer.complete(Response(header=ExchangeHAInfoResponseHeader())))
+
+    def ended(ending: "asyncio.Task[Master | None]") -> None:
+        followed = None if ending.cancelled() or ending.exception() else ending.result()
+        answer.complete(Response(header=ExchangeHAInfoResponseHeader(followed.ha_address if followed else None)))
+
+    asyncio.ensure_future(services.acting_master.master_announced(Master(ha_address, address))).add_done_callback(ended)
     return answer
 
 
