@@ -351,6 +351,7 @@ def _connect(services: Services, context: Context) -> None:
             services.schedule.may_remove, services.timer_messages.may_remove, services.transactions.may_remove,
         ]  # fmt: skip
         store.ask_before_removing(lambda end_offset: all(may_remove(end_offset) for may_remove in waits))
+        services.registration.refused_as_second.subscribe(lambda reason: store.commit_log.refuse("second master", reason))
     for part in (services.putter, services.schedule, services.timer_messages):
         part.put_failed.subscribe(services.stats.put_failed)
     services.stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: services.timer_messages.delivered_total

@@ -9,9 +9,10 @@ import msgspec
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfigManager, KVLimitError
+from pocketmq.namesrv.live_broker import BrokerIdentity, host_of
 from pocketmq.namesrv.register_body import RegisterBodyError, decode_register_body
 from pocketmq.namesrv.register_limits import RegistrationRefused
-from pocketmq.namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, BrokerIdentity, RouteInfoManager, host_of
+from pocketmq.namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, RouteInfoManager
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -109,7 +110,7 @@ def _identity(header: RegisterBrokerRequestHeader | BrokerIdentityRequestHeader)
 def _refused(services: NamesrvServices, channel: Any, error: RegistrationRefused) -> RemotingError:
     """Return the answer to a refused broker, and log the refusal at once and then once a minute."""
     services.routes.refusals.refused((host_of(channel), error.key), f"refused a broker at {host_of(channel)}: {error}")
-    return RemotingError(ResponseCode.SYSTEM_ERROR, str(error))
+    return RemotingError(error.code, str(error))
 
 
 def query_data_version(services: NamesrvServices, request: Request[BrokerIdentityRequestHeader]) -> Response:

@@ -73,6 +73,8 @@ class NameServer:
         idle_s = config.server_channel_max_idle_time_seconds
         table = restricted(ROUTES, ADMIN_CODES, "adminAllow", config.admin_allow, log)
         table = restricted(table, REGISTER_CODES, "registerAllow", config.register_allow, log)
+        # Its connection may hang; when it works again, the broker registers anew at once and learns that it is superseded.
+        self.routes.superseded.subscribe(lambda channel: loop.call_soon(channel.close))
         turn = Turn(loop)
         self._server = RemotingServer(services, table, turn, timers, idle_s, tls, config)
         if config.notify_min_broker_id_changed:

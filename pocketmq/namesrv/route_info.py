@@ -7,6 +7,8 @@ silence; a topic is removed with its last broker. The module does not use socket
 A broker is *living* while its connection is open and it has registered within the maximum period of brokers. During that
 time a second broker with the same name and id, or with the same address from another host, is refused with the reason. In
 Apache's name server it takes over the route until the first registers again; so it does with `refuseSecondBroker=false`.
+A broker with a higher state version, such as a slave's store that was started as master, takes over at once, and the first
+is refused from then on.
 
 Topics are taken only from the broker with id 0, and only when its DataVersion has changed. So a wiped write permission
 survives heartbeats until the broker's topics change. A topic that a broker no longer sends stays, as in 4.9.
@@ -24,8 +26,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from pocketmq.namesrv.config import REGISTER_PERIOD_MAX_S, NamesrvConfig
-from pocketmq.namesrv.register_limits import SHOWN_SIZE_MAX, RegistrationRefused, check_names, check_room, check_topics
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.live_broker import BrokerIdentity, Live, host_of
+from pocketmq.namesrv.register_limits import (
+    RegistrationRefused,
+    SecondBrokerRefused,
+    check_names,
+    check_room,
+    check_topics,
+)
 from pocketmq.remoting.bodies import (
     BrokerData,
     DataVersion,
@@ -46,9 +55,6 @@ SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 BROKER_EXPIRED_S: Final = 120.0
 """Silence after which a broker is removed, unless it has requested another time."""
 
-LIVING_S: Final = REGISTER_PERIOD_MAX_S + 15.0
-"""Silence after which another broker may take over the name, so that a hanging broker can be replaced."""
-
 _TABLE_BYTES_MIN: Final = 64 * 1024
 _ROW_BYTES_MAX: Final = 256
 """Size per topic above which the table of topics is rebuilt."""
@@ -57,19 +63,6 @@ PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
 FLAG_UNIT: Final = 1
 FLAG_UNIT_SUB: Final = 2
-
-
-class BrokerIdentity(NamedTuple):
-    """Identity of a broker, as it registers."""
-
-    cluster: str
-    broker_name: str
-    address: str
-    broker_id: int
-
-    def __str__(self) -> str:
-        cluster, name, address = (text[:SHOWN_SIZE_MAX] for text in (self.cluster, self.broker_name, self.address))
-        return f"{cluster}/{name}/{self.broker_id} at {address}"
 
 
 @dataclass(frozen=True)
@@ -93,30 +86,6 @@ class RouteSizes(NamedTuple):
     topics: int
     rows: int
     """One for each topic of each broker."""
-
-
-class _Live:
-    """Registration of a live broker. Times in seconds of monotonic time."""
-
-    __slots__ = ("channel", "data_version", "expired_s", "filter_servers", "ha_address", "identity", "last_seen")
-
-    def __init__(
-        self,
-        identity: BrokerIdentity,
-        data_version: DataVersion,
-        ha_address: str,
-        filter_servers: list[str],
-        channel: Any,
-        expired_s: float,
-        last_seen: float,
-    ) -> None:
-        self.identity = identity
-        self.data_version = data_version
-        self.ha_address = ha_address
-        self.filter_servers = filter_servers
-        self.channel = channel
-        self.expired_s = expired_s
-        self.last_seen = last_seen
 
 
 class _Broker:
@@ -157,9 +126,12 @@ def _shared_row(shared: dict[QueueKey, QueueData], broker_name: str, key: QueueK
     return row
 
 
-def host_of(channel: Any) -> str | None:
-    """Return the remote host of a connection."""
-    return getattr(channel, "remote_host", None)
+def _ahead(identity: BrokerIdentity, data_version: DataVersion, holder: Live) -> int:
+    """Return by how much the state version of a master is higher than that of the living master of its name, `holder`."""
+    ids = {identity.broker_id, holder.identity.broker_id}
+    if identity.broker_name != holder.identity.broker_name or ids != {MASTER_ID}:
+        return 0
+    return (data_version.state_version or 0) - (holder.data_version.state_version or 0)
 
 
 class RouteInfoManager:
@@ -172,11 +144,13 @@ class RouteInfoManager:
         self._queues: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Broker] = {}
         self._clusters: dict[str, set[str]] = {}
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, Live] = {}
         self._row_count = 0
         self.refusals = RefusalLog(log)
         self.min_broker_id_changed: Event[[MinBrokerIdChange]] = Event()
         """Called when the smallest id of a broker name with enableActingMaster has changed, for the brokers to notify."""
+        self.superseded: Event[[Any]] = Event()
+        """Called with the connection of a broker whose name and id one with a higher state version takes over."""
 
     # Brokers
 
@@ -210,17 +184,21 @@ class RouteInfoManager:
         broker.clusters.add(identity.cluster)
         broker.enable_acting_master = bool(enable_acting_master)
         min_before = min(broker.address_by_id, default=MASTER_ID)
-        before = broker.address_by_id.get(identity.broker_id)
-        if before is not None and before != identity.address:
+        before = broker.address_by_id.get(identity.broker_id, "")
+        replaced = self._living_other(self._live.get(before), channel)
+        if before != identity.address:
             self._live.pop(before, None)
         broker.address_by_id[identity.broker_id] = identity.address
         if tells_topics:
             self._enter_topics(broker, topics.topic_config_table)
         if identity.address not in self._live:
             log.info("broker %s registered", identity)
-        self._live[identity.address] = _Live(
+        self._live[identity.address] = Live(
             identity, topics.data_version, ha_address, filter_servers, channel, expired_s, self._clock.monotonic()
         )
+        if replaced is not None and _ahead(identity, topics.data_version, replaced) > 0:
+            log.warning("broker %s takes over from %s: its state version is higher", identity, replaced.identity)
+            self.superseded(replaced.channel)
         if identity.broker_id < min_before and broker.enable_acting_master:
             self._min_broker_id_changed(broker, None, ha_address)
         master_address = broker.address_by_id.get(MASTER_ID)
@@ -281,26 +259,27 @@ class RouteInfoManager:
             if address is None or address == identity.address:
                 return
             holder = self._living_other(self._live.get(address), channel)
-            if holder is None or (data_version.state_version or 0) > (holder.data_version.state_version or 0):
-                return  # a higher state version: 5.x's controller has elected a new master
+            if holder is None:
+                return
+        ahead = _ahead(identity, data_version, holder)
+        if ahead > 0:
+            return
         silent_s = self._clock.monotonic() - holder.last_seen
         why = (
             f"two living brokers: {identity} registers, but {holder.identity} registered {silent_s:.0f} s ago over a "
             f"connection from {host_of(holder.channel)} that is still open"
         )
+        if ahead < 0:
+            why = f"{why} with a higher state version; the second was its master or is an older copy, and is refused"
+            raise SecondBrokerRefused(f"second {identity}", why, is_superseded=True)
         if self._config.refuse_second_broker:
-            raise RegistrationRefused(
-                f"second {identity}",
-                f"{why}; the second is refused (refuseSecondBroker=true): give it a brokerName or brokerId of its own",
-            )
+            why = f"{why}; the second is refused (refuseSecondBroker=true): give it a brokerName or brokerId of its own"
+            raise SecondBrokerRefused(f"second {identity}", why, is_superseded=False)
         self.refusals.refused(identity.broker_name, f"{why}; the second takes over (refuseSecondBroker=false)")
 
-    def _living_other(self, live: _Live | None, channel: Any) -> _Live | None:
+    def _living_other(self, live: Live | None, channel: Any) -> Live | None:
         """Return `live` if it is living and uses a connection other than `channel`, else None."""
-        return live if live is not None and live.channel is not channel and self._is_living(live) else None
-
-    def _is_living(self, live: _Live) -> bool:
-        return self._clock.monotonic() <= live.last_seen + min(live.expired_s, LIVING_S)
+        return live if live is not None and live.channel is not channel and live.is_living(self._clock) else None
 
     def unregister_by(self, identity: BrokerIdentity, channel: Any) -> None:
         """Remove a broker at the request of `channel`. Raises RegistrationRefused if it is connected from another host."""

@@ -200,3 +200,6 @@ class ResponseCode(IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     ILLEGAL_OPERATION = 604
+    # 5.x's codes of its controller; here of a name server that refuses a second broker.
+    CONTROLLER_FENCED_MASTER_EPOCH = 2000
+    CONTROLLER_INVALID_MASTER = 2002

@@ -4,11 +4,12 @@ import time
 from typing import Any
 
 from pocketmq.broker.broker import Broker
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
 from pocketmq.store.format.record import bounds, store_timestamp_of
-from tests.broker.running import connected, running_broker, running_namesrv, until
-from tests.broker.test_replication import SLAVE, end_of, send
+from tests.broker.running import ask, connected, route, running_broker, running_namesrv, until
+from tests.broker.test_replication import SLAVE, end_of, send, send_header
 
 LEVEL_1, LEVEL_2 = "DELAY\x011\x02", "DELAY\x012\x02"
 TIMER_1, TIMER_9 = "TIMER_DELAY_SEC\x011\x02", "TIMER_DELAY_SEC\x019\x02"
@@ -57,6 +58,40 @@ async def test_promoted_slave_delivers_pending_messages_in_time_and_repeats_none
         assert sorted(bodies[:4]) == ["0", "0", "1", "1"] and bodies[4:] == ["0", "1", "0", "1"]
         late_ms = [at_ms - sent_ms - delay for (_, at_ms), delay in zip(found[4:], (5000, 5000, 9000, 9000), strict=True)]
         assert all(-10 <= late < 3000 for late in late_ms), late_ms
+
+
+async def test_promoted_slave_takes_over_from_a_living_master_which_then_takes_no_messages(caplog: Any) -> None:
+    disk = MemoryDisk()
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as master:
+        async with running_broker(ns, store=SLAVE, broker_id=1, disk=disk) as slave:
+            assert await send(client, master) == [ResponseCode.SUCCESS]
+            await until(lambda: end_of(slave) == end_of(master) and "T" in slave.services.topics.table)
+        async with running_broker(ns, disk=disk) as promoted:
+            assert (await route(client, ns, "T")).broker_datas[0].broker_addrs == {"0": promoted.address}  # type: ignore[union-attr]
+            assert await send(client, promoted) == [ResponseCode.SUCCESS]
+            await until(lambda: master.services.store.commit_log.refusal is not None)
+            answer = await ask(client, master, RequestCode.SEND_MESSAGE_V2, send_header("T"), b"lost")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "another master of broker b, which has taken over" in (answer.remark or "")
+            assert "which has taken over: this one takes no messages until it is restarted" in caplog.text
+        master.services.registration.register()
+        assert await send(client, master) == [ResponseCode.SERVICE_NOT_AVAILABLE], "also while the promoted one is away"
+
+
+async def test_master_refused_as_second_by_all_name_servers_takes_messages_once_the_first_is_gone(monkeypatch: Any) -> None:
+    monkeypatch.setattr("pocketmq.broker.registration.registration.REFUSED_RETRY_S", 0.2)
+    async with running_namesrv() as ns, running_namesrv() as other_ns, connected() as client:
+        async with running_broker(ns, other_ns), running_broker(ns, other_ns) as second:
+            answer = await ask(client, second, RequestCode.SEND_MESSAGE_V2, send_header("T"), b"body")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "the name servers have another master of broker b" in (answer.remark or "")
+        async with running_broker(ns), running_broker(ns, other_ns) as second:
+            assert await send(client, second) == [ResponseCode.SUCCESS], "one name server has it"
+        async with running_broker(ns) as first, running_broker(ns) as second:
+            await until(lambda: second.services.store.commit_log.refusal is not None)
+            await first.services.registration.stop()
+            await until(lambda: second.services.store.commit_log.refusal is None)
+            assert await send(client, second) == [ResponseCode.SUCCESS]
 
 
 async def test_slave_has_a_new_topic_as_soon_as_it_has_its_first_message(monkeypatch: Any) -> None:

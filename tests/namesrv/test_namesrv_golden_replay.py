@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.namesrv.handlers import ROUTES
-from pocketmq.namesrv.route_info import BrokerIdentity
+from pocketmq.namesrv.live_broker import BrokerIdentity
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from pocketmq.remoting.codes import RequestCode as Code

@@ -337,7 +337,7 @@ def test_second_living_broker_is_refused_and_logged_once(namesrv, caplog):
     register(namesrv, connection=namesrv.connection())
     for _ in range(5):
         answer = register(namesrv, connection=namesrv.connection("10.0.0.9"), broker_addr="10.0.0.9:1")
-        assert answer.code == 1
+        assert answer.code == 2002
         assert "two living brokers: c/a/0 at 10.0.0.9:1 registers, but c/a/0 at 10.0.0.1:1 registered" in answer.remark
     assert caplog.text.count("two living brokers") == 1
     assert {record.levelname for record in caplog.records} == {"WARNING"}

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.live_broker import BrokerIdentity
 from pocketmq.namesrv.namesrv import NameServer
-from pocketmq.namesrv.route_info import BrokerIdentity
 from pocketmq.remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode as Code

@@ -6,9 +6,11 @@ import tracemalloc
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.live_broker import BrokerIdentity
 from pocketmq.namesrv.register_limits import RegistrationRefused
-from pocketmq.namesrv.route_info import BrokerIdentity, RouteInfoManager
+from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from pocketmq.remoting.codes import ResponseCode
 from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 
 A, A_SLAVE = BrokerIdentity("c", "a", "10.0.0.1:1", 0), BrokerIdentity("c", "a", "10.0.0.2:1", 1)
@@ -241,6 +243,28 @@ def test_master_elected_by_a_controller_takes_over_at_once():
     newer = TopicConfigSerializeWrapper({}, DataVersion(1, 5, 2))
     enter(routes, A._replace(address="10.0.0.9:1"), newer, channel=Connection("10.0.0.9"))
     assert brokers_of(routes) == {"a": {"0": "10.0.0.9:1"}}
+
+
+def test_connection_of_a_master_that_is_superseded_is_reported_and_it_cannot_return():
+    routes, _ = tables()
+    first, closed = Connection(), []
+    routes.superseded.subscribe(closed.append)
+    enter(routes, A, channel=first)
+    promoted = A._replace(address="10.0.0.9:1")
+    enter(routes, promoted, TopicConfigSerializeWrapper({}, DataVersion(1, 5, 1)), channel=Connection("10.0.0.9"))
+    assert closed == [first]
+    with pytest.raises(RegistrationRefused, match="higher state version") as refused:
+        enter(routes, A, topics("T", counter=2), channel=Connection())
+    assert refused.value.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH
+    assert brokers_of(routes) == {"a": {"0": promoted.address}}
+
+
+@pytest.mark.parametrize("second", [A_SLAVE._replace(address="10.0.0.9:1"), A_SLAVE._replace(broker_name="other")])
+def test_second_slave_or_a_broker_of_another_name_does_not_take_over_by_its_state_version(second):
+    routes, _ = tables()
+    enter(routes, A_SLAVE, channel=Connection())
+    with pytest.raises(RegistrationRefused, match="two living brokers"):
+        enter(routes, second, TopicConfigSerializeWrapper({}, DataVersion(1, 5, 2)), channel=Connection("10.0.0.9"))
 
 
 def test_second_broker_takes_over_if_configured_as_in_apache(caplog):

@@ -256,3 +256,17 @@ async def test_brokers_on_loopback_cannot_be_partitioned(pocketmq_cluster_factor
     cluster = pocketmq_cluster_factory()
     with pytest.raises(RuntimeError, match="partitions=True"):
         cluster.nodes["broker-a"].partition()
+
+
+def test_slave_started_as_master_takes_over_from_a_hanging_master(pocketmq_cluster_factory: ClusterFactory) -> None:  # noqa: F811
+    cluster = pocketmq_cluster_factory(slaves=1)
+    master, slave = cluster.nodes["broker-a"], cluster.nodes["broker-a-s"]
+    assert send_status(cluster.namesrv_address) == "SEND_OK"
+    until(lambda: "TopicTest" in (slave.store / "config" / "topics.json").read_text(), "the slave has the tables")
+    master.pause()
+    slave.stop()
+    slave.start({"brokerId": "0", "brokerRole": "ASYNC_MASTER"})
+    assert send_status(cluster.namesrv_address) == "SEND_OK"
+    master.resume()
+    until(lambda: "which has taken over" in master.output.read_text(), "the former master takes no messages")
+    assert send_status(cluster.namesrv_address) == "SEND_OK"

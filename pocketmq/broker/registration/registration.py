@@ -6,6 +6,9 @@ last time is tried in every round, but not waited for. Between the periods it is
 reached, and every ten seconds while it refuses this broker. The loss of the connection to a name server also starts a round,
 because the name server then removes this broker from its routes.
 
+A master takes no messages while every name server that answers has another living broker with its name and id. If that one's
+state version is higher, it has taken over: this broker then takes no messages and does not register until it is restarted.
+
 A long round (many topics) is followed by a pause of a multiple of its length. Changes during the pause share one round,
 which bounds the share of time that broker and name server spend on registrations.
 """
@@ -21,7 +24,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.topic_config import PERM_READ, PERM_WRITE, TopicConfigManager
 from pocketmq.remoting.bodies import KVTable, TopicRouteData, decode_body, encode_body
 from pocketmq.remoting.client import RemotingClient
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.route import (
@@ -72,6 +75,8 @@ class _NameServer:
     def __init__(self, address: str, send: "Callable[[_NameServer], asyncio.Future[None]]", timers: Timers) -> None:
         self.address = address
         self.is_failing = False
+        self.answer: int | None = None
+        """The response code to the last registration; None without an answer."""
         self.left: list[str] = []
         """Former addresses of this broker that the name server may still have."""
         self.master: Master | None = None
@@ -192,6 +197,10 @@ class Registration:
         self.master_changed: Event[[str | None, str]] = Event()
         """Called with (HA address, address) when the master of this slave is found or its addresses change."""
         self._master_timer: Timer | None = None
+        self.refused_as_second: Event[[str | None]] = Event()
+        """Called with the reason when this master may take no messages any more, and with None when it may again."""
+        self._second: str | None = None
+        self._superseded: RemotingError | None = None
         self._malformed = RefusalLog(log)
         self._masterless = RefusalLog(log)
 
@@ -282,6 +291,36 @@ class Registration:
         self.register()
 
     async def _register(self, server: _NameServer) -> None:
+        server.answer = None
+        try:
+            if self._superseded is not None:
+                raise self._superseded
+            await self._register_at(server)
+            server.answer = ResponseCode.SUCCESS
+        except RemotingError as error:
+            server.answer = error.code
+            if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH:
+                self._superseded = error
+            raise
+        finally:
+            self._look_for_a_second_master()
+
+    def _look_for_a_second_master(self) -> None:
+        """Announce whether another broker is the master in place of this one."""
+        answers = {server.answer for server in self._name_servers} - {None}
+        if self._config.broker_id > 0:
+            return
+        found, another = None, f"the name servers have another master of broker {self._config.broker_name}"
+        if self._superseded is not None:
+            found = f"{another}, which has taken over: this one takes no messages until it is restarted, as a slave"
+        elif answers == {ResponseCode.CONTROLLER_INVALID_MASTER}:
+            found = f"{another}: this one takes no messages as long as the other one lives"
+        if found != self._second:
+            log.error("%s", found) if found is not None else log.info("this master takes messages again")
+            self._second = found
+            self.refused_as_second(found)
+
+    async def _register_at(self, server: _NameServer) -> None:
         channel = await self._client.channel(server.address)
         if _IS_WATCHED not in channel.attachments:
             channel.attachments[_IS_WATCHED] = True

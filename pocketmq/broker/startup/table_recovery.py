@@ -51,6 +51,10 @@ def recover_tables(
     was_copy = _was_copy(store)
     if not store.queues.queues:
         return
+    if was_copy:
+        # Name servers prefer the higher version, so this broker takes over from a master that hangs or is cut off.
+        topics.data_version.state_version = (topics.data_version.state_version or 0) + 1
+        topics.persist()
     made: dict[ConfigManager, list[str]] = {topics: [], groups: [], schedule: [], offsets: []}
     if topics.file.is_incomplete or was_copy:
         made[topics] = _make_topics(store, topics, offsets)
