@@ -30,12 +30,13 @@ from pocketmq.broker.ha.ha_service import HAService
 from pocketmq.broker.ha.slave_role import PUT_REFUSAL
 from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
 from pocketmq.broker.measuring_wiring import measure
-from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.lock_polling import LockRequestHoldService
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
 from pocketmq.broker.pop.pop import PopMessageService
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
+from pocketmq.broker.pop.pop_positions import recover_positions
 from pocketmq.broker.pop.pop_revive import PopReviveService
 from pocketmq.broker.put.answer_gate import AnswerGate
 from pocketmq.broker.put.delivery_time import DeliveryTimes
@@ -131,6 +132,8 @@ def recover(services: Services) -> None:
         with RecoveryProgress() as progress:
             services.timer_messages.recover(progress)
     services.transactions.recover()
+    revive_topic = REVIVE_TOPIC_PREFIX + services.config.broker_cluster_name
+    recover_positions(services.store, services.offsets, services.groups, revive_topic)
     services.measured.timer_recovery_s = services.clock.monotonic() - began_s
 
 
@@ -275,7 +278,7 @@ class _Parts:
         offsets = ConsumerOffsetManager(
             self._file("lmqConsumerOffset" if with_lmq else "consumerOffset"), self.context.clock, with_lmq=with_lmq,
             count_max=self.context.config.max_consumer_offsets, log_end=lambda: store.max_physical_offset,
-            flushed_offset=lambda: store.flushed_offset,
+            flushed_offset=lambda: store.flushed_offset, is_copy=store.config.is_slave,
         )  # fmt: skip
         offsets.load()
         if with_lmq and offsets.file.is_missing:

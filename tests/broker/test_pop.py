@@ -216,6 +216,57 @@ async def test_pops_and_acks_survive_a_restart(is_cut: bool) -> None:
         assert expected <= set(again) and (is_cut or sorted(again) == sorted(expected))
 
 
+async def written_offsets(path: Popper) -> None:
+    """Write the consumer offsets now; they must not be on disk before the records that they depend on."""
+    store = path.broker.services.store
+    store.request_sync(store.max_physical_offset)
+    await until(lambda: store.flushed_offset == store.max_physical_offset)
+    path.broker.services.offsets.persist()
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_acknowledged_messages_do_not_come_again_after_a_kill(is_late: bool, is_written: bool) -> None:
+    """Consumer offsets are written every few seconds; the check points in the log tell what was popped since then."""
+    disk, clock = PowerCutDisk(), VirtualClock()
+    bodies = [f"m{number}" for number in range(40)]
+    async with popping(disk, clock) as path:
+        await path.send(*bodies[:10])
+        await path.bodies()
+        if is_written:
+            await written_offsets(path)
+        await path.send(*bodies[10:20])
+        await path.send(*bodies[20:], queue_id=1)
+        while await path.bodies():
+            pass
+        for body in bodies:
+            if body not in ("m5", "m15", "m35"):
+                await path.ack(body)
+        if is_late:
+            await path.advance(INVISIBLE_MS)
+        left = disk.killed()
+    async with popping(left, clock) as path:
+        await path.send("new")
+        again = await path.bodies(1, 0) + await path.bodies(1, 1)
+        assert "new" in again and set(again) <= {"new", "m5", "m15", "m35"}
+        await path.advance(INVISIBLE_MS)
+        while found := await path.bodies():
+            again += found
+        assert {"m5", "m15", "m35"} <= set(again) <= {"m5", "m15", "m35", "new"}
+
+
+async def test_offset_that_was_reset_and_written_is_not_moved_by_earlier_pops_after_a_kill() -> None:
+    disk, clock = PowerCutDisk(), VirtualClock()
+    async with popping(disk, clock) as path:
+        await path.send("a", "b")
+        assert await path.bodies() == ["a", "b"]
+        path.broker.services.offsets.reset(GROUP, TOPIC, 0, 0)
+        await written_offsets(path)
+        left = disk.killed()
+    async with popping(left, clock) as path:
+        assert await path.bodies() == ["a", "b"]
+
+
 async def test_batch_ack_acknowledges_many_messages() -> None:
     async with popping() as path:
         await path.send(*"abcdef")

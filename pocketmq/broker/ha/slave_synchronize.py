@@ -176,10 +176,11 @@ class SlaveSynchronize:
                     manager.replace(document.get(manager.TABLE_KEY) or {}, version)
         if (document := await self._document(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)) is not None:
             self._change(self._request_modes, document)
+        covered_to = self._store.max_physical_offset
         if (document := await self._document(RequestCode.GET_ALL_CONSUMER_OFFSET)) is not None:
             table = msgspec.convert(document.get("offsetTable") or {}, dict[str, dict[int, int]], strict=False)
             await self._until_copied()
-            self._offsets.merge(table)
+            self._offsets.merge(table, covered_to)
 
     async def _copy_delays(self) -> None:
         """Copy the progress of delay levels and timers. Raises as `_copy_tables`."""

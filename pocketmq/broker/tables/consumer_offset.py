@@ -7,6 +7,9 @@ A tool may *reset* an offset. Until the queue's consumer has taken the new offse
 
 The broker's own offsets of popped and revived messages depend on records that were just put (`commit_when_synced`). They may
 reach the disk only after these records: the table is then written as it was at a moment up to which the log is synced.
+
+The file also has the position in the log up to which the offsets cover it, so that a start can take later pops from the log
+(`broker.pop.pop_positions`). A slave's copy covers what its own log had when the master was asked.
 """
 
 import logging
@@ -25,6 +28,7 @@ from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 log = logging.getLogger("broker")
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
+LOG_END_KEY: Final = "pocketmqLogEnd"
 OWN_GROUPS: Final = frozenset(("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"))
 """The broker's own groups; their offsets are kept even beyond maxConsumerOffsets."""
 
@@ -34,12 +38,12 @@ class ConsumerOffsetManager(ConfigManager):
 
     def __init__(
         self, file: ConfigFile, clock: Clock, *, with_lmq: bool = False, count_max: int = 500_000,
-        log_end: Callable[[], int] = lambda: 0, flushed_offset: Callable[[], int] = lambda: 0,
+        log_end: Callable[[], int] = lambda: 0, flushed_offset: Callable[[], int] = lambda: 0, is_copy: bool = False,
     ) -> None:  # fmt: skip
         """`with_lmq` (enableLmq): `file` is lmqConsumerOffset.json, where groups %LMQ%... have a table of their own.
 
         `count_max` (maxConsumerOffsets) limits new offsets; those read from the file are always kept. `log_end` and
-        `flushed_offset` return the ends of the log and of its synced part (physical offsets).
+        `flushed_offset` return the ends of the log and of its synced part (physical offsets). `is_copy`: a slave's table.
         """
         super().__init__(file, clock)
         self.table: dict[str, dict[int, int]] = {}
@@ -63,6 +67,9 @@ class ConsumerOffsetManager(ConfigManager):
         self._unwritten: tuple[int, Callable[[], object]] | None = None
         self._log_end = log_end
         self._flushed_offset = flushed_offset
+        self._is_copy = is_copy
+        self.covered_to: int | None = None
+        """Physical offset up to which pops in the log are covered by the offsets loaded or copied; None if unknown."""
 
     def commit_when_synced(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Like `commit`, for an offset that is valid only once the records put so far are synced."""
@@ -90,8 +97,10 @@ class ConsumerOffsetManager(ConfigManager):
         queues[queue_id] = consumer_offset
         self._changed[key] = None
 
-    def merge(self, table: dict[str, dict[int, int]]) -> None:
-        """Take the offsets of this slave's master, by `topic@group` and queue id; others stay."""
+    def merge(self, table: dict[str, dict[int, int]], covered_to: int | None = None) -> None:
+        """Take another broker's offsets, by `topic@group` and queue id; others stay. `covered_to`: see the field."""
+        if covered_to is not None:
+            self.covered_to = covered_to
         for key, queues in table.items():
             own = self.table.setdefault(key, {})
             if not queues.items() <= own.items():
@@ -195,10 +204,12 @@ class ConsumerOffsetManager(ConfigManager):
                 if queues is not None or key not in unread:
                     yield key, queues
 
+        covered_to = self.covered_to if self._is_copy else self._log_end()
+        document: dict[str, Any] = {LOG_END_KEY: covered_to} if covered_to else {}
         if not self._with_lmq:
-            return lambda: self._rows.write({}, rows())
+            return lambda: self._rows.write(document, rows())
         light = {key: queues[0] for key, queues in table.items() if _is_light(key) and 0 in queues}
-        document = {"lmqOffsetTable": light}
+        document["lmqOffsetTable"] = light
         return lambda: self._rows.write(document, ((key, None if key in light else row) for key, row in rows()))
 
     def encode(self) -> dict[str, Any]:
@@ -209,6 +220,7 @@ class ConsumerOffsetManager(ConfigManager):
         return {"lmqOffsetTable": light, "offsetTable": self._unread | table}
 
     def decode(self, document: dict[str, Any]) -> None:
+        self.covered_to = found if isinstance(found := document.get(LOG_END_KEY), int) else None
         rows = dict((document.get("offsetTable") or {}).items())
         if self._with_lmq:
             rows.update({key: {0: found} for key, found in (document.get("lmqOffsetTable") or {}).items()})
