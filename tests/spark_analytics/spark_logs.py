@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ class LogBuilder:
         self.files: list[tuple[int, bytearray]] = [(physical_offset, bytearray(file_sizes[0]))]
         self.position = 0
         self.physical_offsets: list[int] = []
+        self.queue_offsets: Counter[tuple[str, int]] = Counter()
 
     @property
     def next_physical_offset(self) -> int:
@@ -89,11 +91,12 @@ class LogBuilder:
         born_host: bytes = HOST,
         store_host: bytes = HOST,
         store_timestamp_ms: int = 1_700_000_000_000,
+        queue_id: int = 3,
         **fields: int,
     ) -> int:
         """Append a record; return its physical offset."""
         stored = properties if isinstance(properties, bytes) else encode_properties(properties).encode()
-        message = Message(topic, 3, body, born_host, store_host, properties_bytes=stored, **fields)
+        message = Message(topic, queue_id, body, born_host, store_host, properties_bytes=stored, **fields)
         magic_code, topic_bytes = topic_part(topic.encode())
         size = record_size(message, len(topic_bytes))
         base, data = self.files[-1]
@@ -103,7 +106,9 @@ class LogBuilder:
             self.files.append((base + len(data), bytearray(file_size)))
             base, data, self.position = *self.files[-1], 0
         physical_offset = base + self.position
-        record = encode_record(message, magic_code, topic_bytes, size, 5, physical_offset, store_timestamp_ms)
+        queue_offset = self.queue_offsets[topic, queue_id]
+        record = encode_record(message, magic_code, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms)
+        self.queue_offsets[topic, queue_id] += 1
         data[self.position : self.position + size] = record
         self.position += size
         self.physical_offsets.append(physical_offset)
@@ -127,11 +132,11 @@ def physical_offsets(store: Path, **options: Any) -> list[int]:
     return [row["physicalOffset"] for row in read(store, "physicalOffset", **options)]
 
 
-def write_queues(store: Path, up_to: int | None = None, **options: Any) -> Path:
+def write_queues(store: Path, up_to: int | None = None, without: Container[int] = (), **options: Any) -> Path:
     """Write the ConsumeQueues of a log, for records up to a physical offset; `options` are for reading the log."""
     units: dict[tuple[str, int], bytes] = {}
     for row in read(store, "topic", "queueId", "physicalOffset", "storeSize", **options):
-        if up_to is None or row["physicalOffset"] < up_to:
+        if (up_to is None or row["physicalOffset"] < up_to) and row["physicalOffset"] not in without:
             queue = (row["topic"], row["queueId"])
             unit = CONSUME_QUEUE_UNIT_STRUCT.pack(row["physicalOffset"], row["storeSize"], 0)
             units[queue] = units.get(queue, b"") + unit

@@ -19,8 +19,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pocketmq.spark_analytics.files import places
-from pocketmq.spark_analytics.reading import pruning, split_planning
+from pocketmq.spark_analytics.reading import reader, split_planning
 from pocketmq.spark_analytics.reading.options import read_options, size_option
+from pocketmq.spark_analytics.reading.reader import Walk
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
 from pocketmq.spark_analytics.source.data_source import RocketMQDataSource
 from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
@@ -202,29 +203,47 @@ def test_options_exclude_records(store: Path, options: dict[str, Any], matches: 
     assert rows == [row for row in read(store, *names) if matches(row)]
 
 
-def test_time_bounds_are_found_by_binary_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "STRETCH", 2000)
-    monkeypatch.setattr(pruning, "_PROBE_SIZE", 500)
-    monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 5000)
+def clock_set_back(folder: Path) -> tuple[Path, list[int]]:
+    """Write a log during which the clock was set back by ten minutes; return it and all store times (ms)."""
     log = LogBuilder(200_000)
-    second_ms = 1000
-    for number in range(6000):
-        # In each pair of records the later one has the earlier store time, as after a clock was set back.
-        log.append(store_timestamp_ms=T0_MS + (number ^ 1) * second_ms)
+    times = [T0_MS + number * 1000 - 600_000 * (number >= 3000) for number in range(6000)]
+    for time_ms in times:
+        log.append(store_timestamp_ms=time_ms)
     assert len(log.files) > 2
-    store = log.write(tmp_path)
-    asked = {"startingTimestamp": T0_MS + 4001 * second_ms, "endingTimestamp": T0_MS + 4100 * second_ms}
-    before = places.bytes_read
-    rows = read(store, "storeTimestamp", **asked)
-    assert places.bytes_read - before < 0.2 * len(log.files) * 200_000
-    assert sorted(row["storeTimestamp"] for row in rows) == [at(second) for second in range(4001, 4100)]
+    return log.write(folder), times
+
+
+def test_records_are_found_by_time_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    store, times = clock_set_back(tmp_path)
+    for begin in (0, 2300, 2350, 2500, 2900, 3000, 4000):
+        asked = {"startingTimestamp": T0_MS + begin * 1000, "endingTimestamp": T0_MS + (begin + 300) * 1000}
+        rows = read(store, "storeTimestamp", maxPartitionBytes=70_000, **asked)
+        expected = [time for time in times if asked["startingTimestamp"] <= time < asked["endingTimestamp"]]
+        assert [int(row["storeTimestamp"].timestamp() * 1000) for row in rows] == expected, begin
+
+
+def test_a_later_query_passes_over_stretches_stored_at_other_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "WINDOW_SIZE", 20_000)
+    monkeypatch.setattr(reader, "OVERLAP", 200)
+    monkeypatch.setattr(Walk.__init__, "__defaults__", (20_000, 20_000, None))
+    monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 5000)
+    store, times = clock_set_back(tmp_path)
+    asked = {"startingTimestamp": T0_MS + 1_000_000, "endingTimestamp": T0_MS + 1_100_000}
+    sizes = []
+    for split_size in (150_000, 150_000, 40_000):
+        before = places.bytes_read
+        rows = read(store, "storeTimestamp", maxPartitionBytes=split_size, **asked)
+        sizes.append(places.bytes_read - before)
+        assert len(rows) == 100
+    assert sizes[1] < 0.5 * sizes[0]
+    path = sorted((store / "commitlog").iterdir())[0]
+    path.write_bytes(path.read_bytes().replace((T0_MS + 7000).to_bytes(8, "big"), (T0_MS + 1_000_007).to_bytes(8, "big")))
+    assert len(read(store, "storeTimestamp", maxPartitionBytes=150_000, **asked)) == 101
 
 
 @pytest.mark.parametrize("first", [0, 1, 700, 1400, 1999])
 @pytest.mark.parametrize("count", [1, 50, 1999])
-def test_time_bounds_are_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, count: int) -> None:
-    monkeypatch.setattr(pruning, "STRETCH", 300)
-    monkeypatch.setattr(pruning, "_PROBE_SIZE", 100)
+def test_time_bounds_are_exact(tmp_path: Path, first: int, count: int) -> None:
     log = LogBuilder(50_000)
     for number in range(2000):
         log.append(b"b" * (number % 70), store_timestamp_ms=T0_MS + number * 120_000)

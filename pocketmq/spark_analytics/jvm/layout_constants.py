@@ -12,7 +12,7 @@ PATH: Final = Path(__file__).parent / "src" / "pocketmq" / "spark" / "files" / "
 _CONSTANTS: Final = (
     *("MESSAGE_MAGIC_CODE", "MESSAGE_MAGIC_CODE_V2", "BLANK_MAGIC_CODE", "BORNHOST_V6_FLAG", "STOREHOSTADDRESS_V6_FLAG"),
     *("HOST_SIZE", "HOST_V6_SIZE", "RECORD_FIXED_SIZE", "RECORD_SIZE_MIN", "BLANK_SIZE", "CONSUME_QUEUE_UNIT_SIZE"),
-    *("HOLE_TAGS_CODE", "CHECKPOINT_SIZE"),
+    "HOLE_TAGS_CODE",
 )
 _FIELDS: Final = (
     *("magic_code", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_timestamp_ms"),

@@ -13,10 +13,10 @@ All readers, this one and the one in Java, follow this rule. The log's last file
    that was found.
 4. Otherwise the log ends at p, or before its last record if nothing follows that record and a recovery would not keep it.
 
-Neither the file `abort` nor the checkpoint is part of the rule: they tell whether queues may lack units, not where the log
-ends. Old records that a truncation left behind the end are not found by (3): a start truncates queues together with the
-log, and the old records were stored before the newest one in front of them. (If Apache's broker has truncated a damaged log
-and nothing has been stored since, they cannot be told from damage by (b), and are read or refused as records behind it.)
+Neither the file `abort` nor the checkpoint is part of the rule. Old records that a truncation left behind the end are not
+found by (3): a start truncates queues together with the log, and the old records were stored before the newest one in front
+of them. (If Apache's broker has truncated a damaged log and nothing has been stored since, they cannot be told from damage
+by (b), and are read or refused as records behind it.)
 Remote files are searched for (b) only as far as AHEAD_REMOTE, and the queues of remote stores are not read for (a).
 """
 

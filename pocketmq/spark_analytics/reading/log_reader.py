@@ -20,11 +20,12 @@ from pocketmq.spark_analytics.files.places import MissingFileError, log_files
 from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
 from pocketmq.spark_analytics.reading.known_queues import check_known
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest
-from pocketmq.spark_analytics.reading.pruning import Pruning
+from pocketmq.spark_analytics.reading.pruning import Bounds, Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_log
 from pocketmq.spark_analytics.reading.reader import DamagedBytes, pieces
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import logs
+from pocketmq.spark_analytics.reading.store_times import StoreTimes
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,9 @@ class LogReader:
         form = self._options.body
         is_plain = form.kind != STORED and any(column.name == BODY for column in self.columns)
         decode_body = decoder_of(form) if is_plain and form.is_typed else None
-        for piece in pieces(split):
+        bounds = self.pruning.store_timestamps_us
+        times = None if bounds == Bounds() else StoreTimes(split.file, bounds.low, bounds.high)
+        for piece in pieces(split, times):
             if isinstance(piece, DamagedBytes):
                 row = damage.stretch(piece)
                 if row is not None:

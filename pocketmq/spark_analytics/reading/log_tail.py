@@ -16,10 +16,10 @@ from typing import Final
 
 from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
 from pocketmq.spark_analytics.reading.log_end import begins_chain, proof_behind
-from pocketmq.spark_analytics.reading.pruning import store_time_us
 from pocketmq.spark_analytics.reading.reader import Ending, Walk, next_candidate
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL
-from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT
+from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, HOST_V6_SIZE, STORE_TIMESTAMP_POSITION
+from pocketmq.store.format.record import store_timestamp_of
 from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, record_candidates
 from pocketmq.store.format.record_window import RecordWindow
 
@@ -106,7 +106,7 @@ class LogTail:
     def _proof(self, file: LogFile) -> int | None:
         if self._is_full or begins_chain(file, self._position):
             return None
-        stored_ms = store_time_us(file, self._last) // 1000 if self._last < self._position else _NONE
+        stored_ms = store_time_ms(file, self._last) if self._last < self._position else _NONE
         return proof_behind(file, self._position, stored_ms, min(self._position + LOOK_AHEAD, file.size))
 
     def _newest(self, files: list[LogFile]) -> LogFile | None:
@@ -151,9 +151,26 @@ class LogTail:
         return len(window) if newest.first_invalid() is None else len(window) - 1
 
 
+def store_time_ms(file: LogFile, position: int) -> int:
+    """Return the store time of the record at a position."""
+    with open_file(file.path) as stream:
+        data = read_at(stream, position, STORE_TIMESTAMP_POSITION + HOST_V6_SIZE)
+    return store_timestamp_of(memoryview(data.tobytes()))
+
+
 def has_record(file: LogFile, position: int) -> bool:
     """Return whether a record begins at a position."""
     return len(record_candidates(_mark(file, position), file.physical_offset + position)) > 0
+
+
+def may_begin(file: LogFile, position: int) -> bool:
+    """Return whether a record should begin at a position: one begins or ends there, or the file is full."""
+    return is_boundary(file, position) or is_damaged_boundary(file, position)
+
+
+def is_damaged_boundary(file: LogFile, position: int) -> bool:
+    """Return whether a record should begin at a position, because one ends there, but none does."""
+    return position > 0 and not is_boundary(file, position) and ends_chain(file, position)
 
 
 def is_boundary(file: LogFile, position: int) -> bool:

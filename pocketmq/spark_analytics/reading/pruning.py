@@ -3,7 +3,8 @@
 Options are applied exactly. Spark evaluates every pushed filter again on the rows that it receives, so keeping too many
 records costs only time, and filters that are not understood are ignored.
 
-Store times ascend in a log as far as the broker's clock did; a clock set back by up to CLOCK_STEP is allowed for.
+Store times need not ascend in a log, since a broker's clock may be set back. So they select records, but no part of the log
+that is not read; `store_times` tells which parts need not be read again.
 """
 
 from collections.abc import Iterable
@@ -14,18 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from pocketmq.spark_analytics.decoding.columns import Records
-from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
+from pocketmq.spark_analytics.files.places import LogFile
 from pocketmq.spark_analytics.reading.options import EPOCH, ReadOptions
 from pocketmq.spark_analytics.reading.reader import next_candidate
-from pocketmq.store.format.layout import HOST_V6_SIZE, STORE_TIMESTAMP_POSITION
-from pocketmq.store.format.record import store_timestamp_of
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
-CLOCK_STEP_US: Final = 60_000_000
-# A binary search stops at stretches of this size, which are cheaper to read than to divide.
-STRETCH: Final = 1 << 20
-_PROBE_SIZE: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +107,9 @@ class Pruning:
     # --- files and splits -------------------------------------------------------------------------------------------
 
     def wants_file(self, file: LogFile, successor: LogFile | None) -> bool:
-        """Return whether a file may hold wanted records, or lost bytes between it and the next file may be wanted.
-
-        Decided by the offsets, the file's first record and the first record of the next file.
-        """
+        """Return whether wanted physical offsets are in a file, or between it and the next file."""
         end = file.end if successor is None else successor.physical_offset
-        if end <= self.physical_offsets.low or file.physical_offset > self.physical_offsets.high:
-            return False
-        times = self.store_timestamps_us
-        if times.high != INT64_MAX and begins_with_record(file) and store_time_us(file, 0) > times.high + CLOCK_STEP_US:
-            return False
-        return not (
-            times.low != INT64_MIN
-            and successor is not None
-            and begins_with_record(successor)
-            and store_time_us(successor, 0) < times.low - CLOCK_STEP_US
-        )
+        return end > self.physical_offsets.low and file.physical_offset <= self.physical_offsets.high
 
     def narrow(self, file: LogFile, begin: int, end: int) -> tuple[int, int]:
         """Return positions (begin, end) that enclose all wanted records among those that begin in [begin, end).
@@ -139,11 +121,6 @@ class Pruning:
         if offsets.low - file.physical_offset > begin:
             found = next_candidate(file, offsets.low - file.physical_offset, end)
             begin = end if found is None else found
-        times = self.store_timestamps_us
-        if times.high != INT64_MAX:
-            end = position_at(file, begin, end, times.high + CLOCK_STEP_US)[1]
-        if times.low != INT64_MIN:
-            begin = position_at(file, begin, end, times.low - CLOCK_STEP_US)[0]
         return begin, end
 
     def records(self, records: Records) -> Records:
@@ -167,27 +144,3 @@ class Pruning:
 
 def _both(own: frozenset[Any] | None, wanted: Iterable[Any]) -> frozenset[Any]:
     return frozenset(wanted) if own is None else own & frozenset(wanted)
-
-
-def position_at(file: LogFile, begin: int, end: int, time_us: int) -> tuple[int, int]:
-    """Return (start, stop), at most STRETCH apart, for the records of [begin, end).
-
-    Records before `start` were stored at or before `time_us`, records from `stop` on after it. `start` is the start of a
-    record if `begin` is.
-    """
-    start, stop = begin, end
-    while stop - start > STRETCH:
-        middle = (start + stop) // 2
-        found = next_candidate(file, middle, stop, _PROBE_SIZE)
-        if found is None or store_time_us(file, found) > time_us:
-            stop = middle
-        else:
-            start = found
-    return start, stop
-
-
-def store_time_us(file: LogFile, position: int) -> int:
-    """Return the store time (us) of the record at a position."""
-    with open_file(file.path) as stream:
-        data = read_at(stream, position, STORE_TIMESTAMP_POSITION + HOST_V6_SIZE)
-    return store_timestamp_of(memoryview(data.tobytes())) * 1000

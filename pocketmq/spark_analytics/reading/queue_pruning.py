@@ -1,53 +1,40 @@
 """Selection of records by topic and queue through the ConsumeQueues, instead of a scan of the log.
 
-A broker dispatches the records to their queues in the order of the log. So each queue is complete up to the newest unit of
-all queues, and the records of a topic up to there are known from its queues; the rest of the log is scanned. While a broker
-runs, or after it has crashed, the queues are trusted only up to the checkpoint, since a power cut may have taken recent
-units from some queues and not from others. (The checkpoint matters only for missing units: a unit whose record exists always
-proves that the log extends to it.)
-
-Missing or inconsistent queues do not fail a query: the log is scanned instead, and a log line says why.
+Queues are used only as far as they prove what a part of the log holds (`coverage`): the listed records of the wanted topics
+are read one by one, bytes that are not accounted for are scanned, and so is the log behind the newest unit of all queues.
+Therefore a topic has the same rows as in a scan of the whole log, whatever the state of the queues.
 """
 
 import logging
 import posixpath
-from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, is_remote, open_file, read_at
-from pocketmq.spark_analytics.files.queue_files import BLANK_UNIT_SIZE, QueueFile, Units, queue_files, queue_ids, queue_keys
+from pocketmq.spark_analytics.files.places import LogFile, is_remote, open_file, read_at
+from pocketmq.spark_analytics.files.queue_files import BLANK_UNIT_SIZE, queue_files, queue_keys
 from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
-from pocketmq.spark_analytics.reading.pruning import Pruning, position_at, store_time_us
+from pocketmq.spark_analytics.reading.coverage import Found, QueueUnits, all_of, covered, opened
+from pocketmq.spark_analytics.reading.log_tail import may_begin
+from pocketmq.spark_analytics.reading.pruning import Pruning
+from pocketmq.spark_analytics.reading.reader import is_blank
 from pocketmq.spark_analytics.reading.split import Split
-from pocketmq.spark_analytics.reading.split_planning import lost_split, plan
-from pocketmq.store.format.layout import (
-    CHECKPOINT_SIZE,
-    CHECKPOINT_STRUCT,
-    CONSUME_QUEUE_UNIT_DTYPE,
-    CONSUME_QUEUE_UNIT_SIZE,
-    HOLE_TAGS_CODE,
-    RECORD_SIZE_MIN,
-)
+from pocketmq.spark_analytics.reading.split_planning import lost_split, plan, records_end
+from pocketmq.store.format.layout import BLANK_SIZE, CONSUME_QUEUE_UNIT_DTYPE, CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.format.record_chain import MARK_SIZE, Positions, record_candidates
 
 log = logging.getLogger(__name__)
 
-# A checkpoint's timestamps are not taken exactly at the syncs (StoreCheckpoint.getMinTimestamp).
-_CHECKPOINT_MARGIN_MS: Final = 3000
-# Queues are read by the driver alone, so they are used only if their units are this many times smaller than the log.
-UNITS_SHARE_MAX: Final = 100
-# Finding the end of a queue takes some 30 small reads, each a request if the files are remote; this many run at once.
-REQUESTS_MAX: Final = 32
+# Queues are read by the driver alone. So the units of all queues must be this many times smaller than the log, and those of
+# the wanted topics, whose positions are sent to the tasks, still smaller.
+UNITS_SHARE_MAX: Final = 8
+WANTED_SHARE_MAX: Final = 100
+UNITS_SIZE_MIN: Final = 1 << 20
 # A stretch in which the wanted records take more than this share is scanned.
 DENSITY_MAX: Final = 0.5
 # A shorter range of the log is scanned: looking up the newest units of all queues costs more.
 RANGE_SIZE_MIN: Final = 8 << 20
-
-
-class BrokenQueueError(ValueError):
-    """Queues that cannot be relied upon; the message says why."""
 
 
 class LastUnit(NamedTuple):
@@ -60,22 +47,19 @@ class LastUnit(NamedTuple):
 def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Split]:
     """Return the splits of one log: listed records of the wanted topics where queues are usable, scans elsewhere."""
     root = posixpath.dirname(files[0].folder)
-    if pruning.topics is None:
-        return plan(files, pruning, split_size, known=_proven(root, files))
-    try:
-        known = _newest_known(root, files)
-        starts, sizes = _records(root, files, pruning, files[0].physical_offset, known, is_whole=True)
-    except (BrokenQueueError, DamagedFileError, OSError) as error:
-        log.warning("%s: scanning the whole log in %s", error, files[0].folder)
-        return plan(files, pruning, split_size, known=_proven(root, files))
-    splits: list[Split] = []
-    for index, file in enumerate(files):
-        own, there, found = _in_file(files, index, starts, sizes, pruning, split_size)
+    # To find the end of a log, many small remote reads are not worth it.
+    known = 0 if pruning.topics is None and is_remote(root) else _proven(root, files)
+    queues = _usable(root, pruning, files[0].physical_offset, known)
+    if queues is None:
+        return plan(files, pruning, split_size, known=known)
+    splits = []
+    for index in range(len(files)):
+        found, lost_from = _in_file(files, index, queues, pruning, split_size, files[0].physical_offset, known)
         splits += found
-        if there < len(own) and pruning.wants_file(file, files[index + 1]):
-            lost = lost_split(files, index, int(own[there]), pruning)
+        if lost_from is not None and pruning.wants_file(files[index], files[index + 1]):
+            lost = lost_split(files, index, lost_from, pruning)
             splits += [] if lost is None else [lost]
-    return splits + plan(files, pruning, split_size, known, _proven(root, files))
+    return splits + plan(files, pruning, split_size, known, known)
 
 
 def plan_range(files: list[LogFile], pruning: Pruning, split_size: int, begin: int, end: int) -> tuple[list[Split], int]:
@@ -86,31 +70,95 @@ def plan_range(files: list[LogFile], pruning: Pruning, split_size: int, begin: i
     if pruning.topics is None or end - begin < RANGE_SIZE_MIN:
         return [], begin
     root = posixpath.dirname(files[0].folder)
-    splits: list[Split] = []
-    try:
-        known = min(_newest_known(root, files), end)
-        if known <= begin:
-            return [], begin
-        starts, sizes = _records(root, files, pruning, begin, known, is_whole=False)
-        for index in range(len(files)):
-            splits += _in_file(files, index, starts, sizes, pruning, split_size)[2]
-    except (BrokenQueueError, DamagedFileError, OSError) as error:
-        log.warning("%s: scanning %s from %d to %d", error, files[0].folder, begin, end)
+    known = min(_proven(root, files), end)
+    queues = _usable(root, pruning, begin, known)
+    if queues is None:
         return [], begin
+    splits = []
+    for index in range(len(files)):
+        splits += _in_file(files, index, queues, pruning, split_size, begin, known)[0]
     return splits, known
 
 
+def _usable(root: str, pruning: Pruning, begin: int, known: int) -> list[QueueUnits] | None:
+    """Return the units of all queues, or None if they are of no use between two physical offsets."""
+    if pruning.topics is None or known <= begin:
+        return None
+    store = StoreFolder(root)
+    queues = opened(store, queue_keys(store), begin)
+    size = sum(queue.size for queue in queues)
+    wanted_size = sum(queue.size for queue in queues if _wants(pruning, queue))
+    if max(size * UNITS_SHARE_MAX, wanted_size * WANTED_SHARE_MAX) > max(known - begin, UNITS_SIZE_MIN * UNITS_SHARE_MAX):
+        log.info("scanning %s: the units of its queues, or those of the wanted topics, are too many", root)
+        return None
+    return queues
+
+
+def _wants(pruning: Pruning, queue: QueueUnits) -> bool:
+    is_own_id = pruning.queue_ids is None or queue.queue_id in pruning.queue_ids
+    return is_own_id and (pruning.topics is None or queue.topic in pruning.topics)
+
+
 def _in_file(
-    files: list[LogFile], index: int, starts: Positions, sizes: Positions, pruning: Pruning, split_size: int
-) -> tuple[Positions, int, list[Split]]:
-    """Return the positions of the listed records of a file, how many of them it still has, and their splits."""
+    files: list[LogFile], index: int, queues: list[QueueUnits], pruning: Pruning, split_size: int, begin: int, known: int
+) -> tuple[list[Split], int | None]:
+    """Return the splits of a file between two physical offsets, and the position of the first listed record it lacks."""
     file = files[index]
-    begin, end = np.searchsorted(starts, [file.physical_offset, _stop(files, index)])
-    own, own_sizes = starts[begin:end] - file.physical_offset, sizes[begin:end]
-    there = int(np.searchsorted(own + own_sizes, file.size, "right"))
-    if not there or not pruning.wants_file(file, None):
-        return own, there, []
-    return own, there, _cut(file, own[:there], own_sizes[:there], pruning, split_size)
+    begin, stop = max(begin, file.physical_offset), min(known, _stop(files, index))
+    if begin >= stop or not pruning.wants_file(file, files[index + 1] if index + 1 < len(files) else None):
+        return [], None
+    found = covered(file, queues, lambda queue: _wants(pruning, queue), begin, stop)
+    starts, sizes = found.starts - file.physical_offset, found.sizes
+    there = int(np.searchsorted(starts + sizes, file.size, "right"))
+    lost_from = int(starts[there]) if there < len(starts) else None
+    starts, sizes = starts[:there], sizes[:there]
+    splits: list[Split] = []
+    first = 0
+    for low, high in _unknown(files, index, found, split_size):
+        before, behind = np.searchsorted(starts, [low, high]).tolist()
+        splits += _cut(file, starts[first:before], sizes[first:before], pruning, split_size)
+        splits += _scans(file, low, high, pruning, split_size)
+        first = behind
+    return splits + _cut(file, starts[first:], sizes[first:], pruning, split_size), lost_from
+
+
+def _unknown(files: list[LogFile], index: int, found: Found, split_size: int) -> list[tuple[int, int]]:
+    """Return the ranges of a file that have to be scanned; those with less than `split_size` between them are joined."""
+    file = files[index]
+    ranges: list[tuple[int, int]] = []
+    size = 0
+    for begin, stop in found.unknown:
+        low, high = begin - file.physical_offset, min(stop - file.physical_offset, file.size)
+        if index + 1 < len(files) and stop == files[index + 1].physical_offset:
+            if low >= high or _is_blank_at(file, low, stop - begin):
+                continue
+            high = records_end(files, index, low)[0]
+        size += max(high - low, 0)
+        if low < high and ranges and low - ranges[-1][1] < split_size:
+            ranges[-1] = (ranges[-1][0], high)
+        elif low < high:
+            ranges.append((low, high))
+    if size:
+        log.warning("the ConsumeQueues do not account for %s bytes of %s: scanning these", f"{size:,}", file.path)
+    return ranges
+
+
+def _is_blank_at(file: LogFile, position: int, room: int) -> bool:
+    with open_file(file.path) as stream:
+        mark = read_at(stream, position, min(BLANK_SIZE, file.size - position))
+    return len(mark) == BLANK_SIZE and is_blank(mark, room)
+
+
+def _scans(file: LogFile, low: int, high: int, pruning: Pruning, split_size: int) -> list[Split]:
+    """Return the splits that scan a range of a file. A record begins there, unless that is damaged."""
+    begin, stop = pruning.narrow(file, low, high)
+    cuts = [*range(begin, stop, split_size), stop]
+    is_exact = begin == low and may_begin(file, low)
+    return [
+        Split(file, cut, next_cut, high, is_exact=is_exact and cut == low)
+        for cut, next_cut in pairwise(cuts)
+        if cut < next_cut
+    ]
 
 
 def _stop(files: list[LogFile], index: int) -> int:
@@ -123,16 +171,16 @@ def _proven(root: str, files: list[LogFile]) -> int:
 
     Queues that are damaged, or whose last unit points to no record, prove nothing.
     """
-    if is_remote(root):
-        return 0  # not worth many small remote reads
     store = StoreFolder(root)
-    units = []
-    for key in queue_keys(store):
+
+    def last_unit(key: tuple[str, int]) -> LastUnit | None:
         try:
-            units.append(_last_unit(store, *key, may_lack=True))
+            return _last_unit(store, *key)
         except (DamagedFileError, OSError) as error:
             log.info("%s: this queue is not used to find the end of the log", error)
-    for unit in sorted(filter(None, units), reverse=True):
+            return None
+
+    for unit in sorted(filter(None, all_of(root, last_unit, queue_keys(store))), reverse=True):
         if _has_record(files, unit):
             return unit.physical_offset
     return 0
@@ -151,6 +199,8 @@ def _has_record(files: list[LogFile], unit: LastUnit) -> bool:
 
 def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, split_size: int) -> list[Split]:
     """Return the splits for the records of a file that a topic's queues list."""
+    if not len(starts):
+        return []
     low, high = pruning.narrow(file, int(starts[0]), int(starts[-1]) + 1)
     begin, end = np.searchsorted(starts, [low, high])
     starts, sizes = starts[begin:end], sizes[begin:end]
@@ -181,112 +231,10 @@ def _cut(file: LogFile, starts: Positions, sizes: Positions, pruning: Pruning, s
     return splits
 
 
-def _newest_known(root: str, files: list[LogFile]) -> int:
-    """Return the physical offset of a record up to which every queue has all of its units. Raises BrokenQueueError."""
-    store = StoreFolder(root)
-    if not store.files.is_folder(store.path("consumequeue")):
-        raise BrokenQueueError(f"{root} has no consumequeue")
-    unit = max(filter(None, _last_units(store)), default=LastUnit(-1, 0))
-    newest = unit.physical_offset
-    holder = next((file for file in files if file.physical_offset <= newest < file.end), None)
-    if holder is None:
-        raise BrokenQueueError(f"the newest unit of the queues points to {newest}, outside the log")
-    if not _has_record(files, unit):
-        raise BrokenQueueError(f"the newest unit of the queues points to {newest}, where no record of its size begins")
-    if store.files.is_file(store.path("abort")):
-        return min(newest, _synced(root, files, holder, newest))
-    return newest
-
-
-def _synced(root: str, files: list[LogFile], holder: LogFile, newest: int) -> int:
-    """Return the physical offset of a record before which the checkpoint guarantees synced queues. Raises OSError."""
-    with open_file(posixpath.join(root, "checkpoint")) as stream:
-        data = read_at(stream, 0, CHECKPOINT_SIZE).tobytes()
-    if len(data) < CHECKPOINT_SIZE:
-        raise BrokenQueueError(f"the checkpoint of {root} is truncated")
-    log_ms, queues_ms = CHECKPOINT_STRUCT.unpack(data)[:2]
-    time_us = (min(log_ms, queues_ms) - _CHECKPOINT_MARGIN_MS) * 1000
-    for file in reversed(files[: files.index(holder) + 1]):
-        if begins_with_record(file) and store_time_us(file, 0) <= time_us:
-            end = newest - file.physical_offset if file is holder else file.size
-            return file.physical_offset + position_at(file, 0, end, time_us)[0]
-    return files[0].physical_offset
-
-
-# --- units ----------------------------------------------------------------------------------------------------------
-
-
-def _records(
-    root: str, files: list[LogFile], pruning: Pruning, begin: int, known: int, *, is_whole: bool
-) -> tuple[Positions, Positions]:
-    """Return (physical offsets, sizes) of the wanted records between two physical offsets, ascending.
-
-    `is_whole`: read all units, also those that point outside of this range; otherwise damage in those is not noticed.
-
-    Raises BrokenQueueError, DamagedFileError, OSError.
-    """
-    store = StoreFolder(root)
-    queues: list[list[QueueFile]] = []
-    for topic in sorted(pruning.topics or ()):
-        if "/" in topic or not topic or not store.files.is_folder(store.path("consumequeue", topic)):
-            raise BrokenQueueError(f"topic {topic} has no queues in {root}")
-        there = queue_ids(store, topic)
-        if pruning.queue_ids is not None and not pruning.queue_ids <= set(there):
-            raise BrokenQueueError(f"topic {topic} lacks some of the queues {sorted(pruning.queue_ids)} in {root}")
-        queues += [
-            queue_files(store, topic, number) for number in sorted(there if pruning.queue_ids is None else pruning.queue_ids)
-        ]
-    counted = [(file, 0, file.count(may_lack=False)) for queue in queues for file in queue]
-    if not is_whole:
-        counted = [(file, file.first_from(begin, stop), file.first_from(known, stop)) for file, _, stop in counted]
-    units_size = sum(stop - first for _, first, stop in counted) * CONSUME_QUEUE_UNIT_SIZE
-    if units_size > max((known - begin) // UNITS_SHARE_MAX, 1 << 20):
-        raise BrokenQueueError(f"the queues of {', '.join(sorted(pruning.topics or ()))} cover most of the log")
-    found = [_units(file, first, stop) for file, first, stop in counted]
-    if files[0].physical_offset == 0 and any(queue and queue[0].file.start for queue in queues):
-        raise BrokenQueueError(f"a queue of {', '.join(sorted(pruning.topics or ()))} has lost its first file")
-    units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
-    starts, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
-    within = (starts >= begin) & (starts < known)
-    starts, chosen = np.unique(starts[within], return_index=True)
-    sizes = sizes[within][chosen]
-    ends = starts + sizes
-    bounds = np.array([_stop(files, index) for index in range(len(files))])
-    if (sizes < RECORD_SIZE_MIN).any() or (ends[:-1] > starts[1:]).any():
-        raise BrokenQueueError("units of the queues overlap")
-    if len(starts) and (ends > bounds[np.minimum(np.searchsorted(bounds, starts, "right"), len(bounds) - 1)]).any():
-        raise BrokenQueueError("a unit of the queues extends beyond the end of its file")
-    return starts, sizes
-
-
-def _units(file: QueueFile, first: int, stop: int) -> Units:
-    """Return those of the units `first` to `stop` of a file that point to records. Raises DamagedFileError."""
-    found = [units for _, units in file.units(file.file.start // CONSUME_QUEUE_UNIT_SIZE + first, stop)]
-    units = np.concatenate(found) if found else np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)
-    if len(units) < stop - first:
-        raise DamagedFileError(f"{file.file.path} has lost units")
-    chosen: Units = units[(units["size"] != BLANK_UNIT_SIZE) & (units["tags_code"] != HOLE_TAGS_CODE)]
-    return chosen
-
-
-def _last_units(store: StoreFolder) -> list[LastUnit | None]:
-    """Return the newest units of all queues. Raises DamagedFileError."""
-    if not is_remote(store.root):
-        return [_last_unit(store, *key) for key in queue_keys(store)]
-    with ThreadPoolExecutor(REQUESTS_MAX) as pool:
-        topics = store.names("consumequeue")
-        keys = [
-            (topic, queue_id)
-            for topic, ids in zip(topics, pool.map(lambda topic: queue_ids(store, topic), topics), strict=True)
-            for queue_id in ids
-        ]
-        return list(pool.map(lambda key: _last_unit(store, *key), keys))
-
-
-def _last_unit(store: StoreFolder, topic: str, queue_id: int, may_lack: bool = False) -> LastUnit | None:
+def _last_unit(store: StoreFolder, topic: str, queue_id: int) -> LastUnit | None:
     """Return a queue's newest unit, None if it has none that points to a record. Raises DamagedFileError."""
     files = queue_files(store, topic, queue_id)
-    count = files[-1].count(may_lack=may_lack) if files else 0
+    count = files[-1].count() if files else 0
     if not count:
         return None
     data = files[-1].file.read((count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)

@@ -20,6 +20,7 @@ import numpy as np
 
 from pocketmq.spark_analytics.files.places import LogFile, gap_of, open_file, read_at, read_into
 from pocketmq.spark_analytics.reading.split import Split
+from pocketmq.spark_analytics.reading.store_times import StoreTimes
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
@@ -73,27 +74,38 @@ class Walk:
 
     Positions count from the file's first byte. After the iteration, `position` is the first byte behind the records seen,
     and `ending` is the reason for the end. A window is valid until the next one is requested, since they share memory. The
-    first window has `first_size` bytes, each next one is twice as long, up to `window_size`. Raises OSError when the file
-    cannot be read.
+    first window has `first_size` bytes, each next one is twice as long, up to `window_size`. Windows end at multiples of
+    `window_size`, so that several walks have the same windows; `times` tells which of them are passed over. Raises OSError
+    when the file cannot be read.
     """
 
     def __init__(
-        self, file: LogFile, begin: int, stop: int, window_size: int = WINDOW_SIZE, first_size: int = WINDOW_SIZE
+        self,
+        file: LogFile,
+        begin: int,
+        stop: int,
+        window_size: int = WINDOW_SIZE,
+        first_size: int = WINDOW_SIZE,
+        times: StoreTimes | None = None,
     ) -> None:
         self.position = begin
+        # Start of the last record before `position` that was seen; `position` itself if there is none.
+        self.last = begin
         self.ending = Ending.STOP
         self._file = file
         self._stop = stop
         self._window_size = max(window_size, MARK_SIZE)
         self._next_window_size = min(self._window_size, first_size)
+        self._times = times
 
     def __iter__(self) -> Iterator[RecordWindow]:
         with open_file(self._file.path) as stream:
             wanted = MARK_SIZE
             buffer = np.empty(0, np.uint8)
-            while self.position < self._stop:
+            while self._goes_on():
                 # The last split of a file may be shorter than a window.
-                size = max(min(self._next_window_size, self._stop - self.position + OVERLAP), wanted)
+                stop = min(self._stop, (self.position // self._window_size + 1) * self._window_size)
+                size = max(min(self._next_window_size, stop - self.position + OVERLAP), wanted)
                 self._next_window_size = min(2 * self._next_window_size, self._window_size)
                 size_there = min(size, self._file.size - self.position)
                 if len(buffer) < size_there:
@@ -101,16 +113,29 @@ class Walk:
                 data = buffer[: read_into(stream, self.position, memoryview(buffer)[:size_there])]  # type: ignore[arg-type]
                 physical_offset = self._file.physical_offset + self.position
                 starts, sizes = linked(data, physical_offset)
-                within = int(np.searchsorted(starts, self._stop - self.position))
+                within = int(np.searchsorted(starts, stop - self.position))
                 consumed = int(starts[within - 1] + sizes[within - 1]) if within else 0
                 if within:
-                    yield RecordWindow(data, physical_offset, starts[:within], sizes[:within])
+                    self.last = self.position + int(starts[within - 1])
+                    window = RecordWindow(data, physical_offset, starts[:within], sizes[:within])
+                    if self._times is not None:
+                        self._times.note(window, self.position)
+                    yield window
                 self.position += consumed
-                if self.position >= self._stop:
-                    return
+                if self.position >= stop:
+                    wanted = MARK_SIZE
+                    continue
                 wanted = self._next_size(data[consumed:], at_end=len(data) < size)
                 if wanted == 0:
                     return
+
+    def _goes_on(self) -> bool:
+        """Pass over the noted stretches without wanted records; return whether a record may follow before the stop."""
+        if self._times is not None:
+            passed = self._times.passed(self.position, self._stop)
+            if passed != self.position:
+                self.position = self.last = passed
+        return self.position < self._stop
 
     def _next_size(self, rest: Bytes, at_end: bool) -> int:
         """Return the minimum size of the next window; 0 with `ending` set if the chain ends here."""
@@ -143,30 +168,33 @@ def next_candidate(file: LogFile, begin: int, stop: int, window_size: int = WIND
     return None
 
 
-def pieces(split: Split) -> Iterator[RecordWindow | DamagedBytes]:
-    """Yield the contents of a split in file order. Raises MissingFileError, OSError."""
+def pieces(split: Split, times: StoreTimes | None = None) -> Iterator[RecordWindow | DamagedBytes]:
+    """Yield the contents of a split in file order. Raises MissingFileError, OSError.
+
+    `times`: leave out stretches of which it is noted that no record in them was stored in the wanted time.
+    """
     if split.lost:
         yield DamagedBytes(split.file, split.begin, split.stop, split.lost)
     elif split.starts is None or split.sizes is None:
         # A large record may cover the whole split: then no record begins in it.
         is_exact = split.begin == 0 or split.is_exact
-        begin = split.begin if is_exact else next_candidate(split.file, split.begin, split.stop)
-        yield from _scanned(split.file, begin, split.stop, split.end)
+        begin = split.begin if is_exact else next_candidate(split.file, split.begin, split.stop, WINDOW_SIZE_FIRST)
+        yield from _scanned(split.file, begin, split.stop, split.end, times)
     else:
         yield from _picked(split.file, split.starts, split.sizes)
 
 
-def _scanned(file: LogFile, begin: int | None, stop: int, end: int) -> Iterator[RecordWindow | DamagedBytes]:
+def _scanned(
+    file: LogFile, begin: int | None, stop: int, end: int, times: StoreTimes | None = None
+) -> Iterator[RecordWindow | DamagedBytes]:
     while begin is not None:
-        walk, last = Walk(file, begin, stop), begin
-        for window in walk:
-            last = window.physical_offset - file.physical_offset + int(window.starts[-1])
-            yield window
+        walk = Walk(file, begin, stop, times=times)
+        yield from walk
         if walk.ending is Ending.BLANK:
             return
         if walk.ending is Ending.STOP and (walk.position >= end or _goes_on(file, walk.position)):
             return
-        found = _swallowed(file, last, walk.position)
+        found = _swallowed(file, walk.last, walk.position)
         if found is None:
             # The next task begins at the first record it sees, so this task reports all damage up to there, even beyond
             # `stop`.

@@ -64,11 +64,8 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
         start = max(begin - file.physical_offset, 0)
         lost: Split | None = None
         if successor is not None:
-            if file.end == successor.physical_offset:
-                end = full_end(file, start)
-            else:
-                end, lost_from = _ends_before_gap(file, start, successor.physical_offset - file.physical_offset)
-                lost = lost_split(files, index, lost_from, pruning)
+            end, lost_from = records_end(files, index, start)
+            lost = None if lost_from is None else lost_split(files, index, lost_from, pruning)
             cuts = [*range(start, end, split_size), end]
         else:
             sure = known - file.physical_offset if file.physical_offset <= known < file.end else start
@@ -94,6 +91,14 @@ def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning
         "and the next file begins there"
     )
     return Split(file, begin, stop, stop, lost=why) if begin < stop else None
+
+
+def records_end(files: list[LogFile], index: int, begin: int) -> tuple[int, int | None]:
+    """Return where the records of a file that is not the log's last one end, and where the bytes begin that it has lost."""
+    file, successor = files[index], files[index + 1]
+    if file.end == successor.physical_offset:
+        return full_end(file, begin), None
+    return _ends_before_gap(file, begin, successor.physical_offset - file.physical_offset)
 
 
 def full_end(file: LogFile, begin: int) -> int:

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log_files
 from pocketmq.spark_analytics.reading.body_options import INFER
-from pocketmq.spark_analytics.reading.log_tail import LogTail, ends_chain, is_boundary
+from pocketmq.spark_analytics.reading.log_tail import LogTail, is_damaged_boundary, may_begin
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_range
@@ -188,7 +188,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             low, high = self._pruning.narrow(file, start, stop)
             cuts = [*range(low, high, split_size), high]
             splits += [Split(file, cut, next_cut, stop) for cut, next_cut in pairwise(cuts)]
-            if low < high and low == start and _is_damaged_boundary(file, start):
+            if low < high and low == start and is_damaged_boundary(file, start):
                 splits[1 - len(cuts)] = replace(splits[1 - len(cuts)], is_exact=True)
         return splits
 
@@ -207,7 +207,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._lost(
                     files, position, f"their file is truncated or missing, the next one begins at {where}", f"at {where}"
                 )
-            elif position == begin and not _may_begin(file, begin - file.physical_offset):
+            elif position == begin and not may_begin(file, begin - file.physical_offset):
                 self._lost(files, begin, "no record begins there any more: the log was truncated", "at the next record")
             position = file.end
         if position < end:
@@ -223,15 +223,6 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._fails_on_loss:
             raise LostRecordsError(f'{message}; .option("failOnDataLoss", "false") continues {where}')
         log.warning("%s", message)
-
-
-def _is_damaged_boundary(file: LogFile, position: int) -> bool:
-    """Return whether a record should begin at a position, because one ends there, but none does."""
-    return position > 0 and not is_boundary(file, position) and ends_chain(file, position)
-
-
-def _may_begin(file: LogFile, position: int) -> bool:
-    return is_boundary(file, position) or _is_damaged_boundary(file, position)
 
 
 def _planned(plan: Callable[[], T]) -> T:

@@ -53,14 +53,9 @@ public final class Marks {
 
     /** Returns the first position in [begin, stop) that looks like the start of a record, or NONE. */
     public static long next(LogFile file, FileBytes bytes, long begin, long stop) throws IOException {
-        return next(file, bytes, begin, stop, SEARCHED_AT_ONCE);
-    }
-
-    /** As above; {@code step} is the number of positions that are searched at once. */
-    public static long next(LogFile file, FileBytes bytes, long begin, long stop, int step) throws IOException {
         byte[] data = new byte[0];
-        for (long position = begin; position < stop; position += step) {
-            int size = (int) Math.min(Math.min(step, stop - position) + SIZE, file.size() - position);
+        for (long position = begin; position < stop; position += SEARCHED_AT_ONCE) {
+            int size = (int) Math.min(Math.min(SEARCHED_AT_ONCE, stop - position) + SIZE, file.size() - position);
             if (size < SIZE) {
                 return NONE;
             }

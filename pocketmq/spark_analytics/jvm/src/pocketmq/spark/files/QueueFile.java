@@ -80,7 +80,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
     }
 
     /** Returns the number of units. */
-    public int count() throws IOException {
+    private int count() throws IOException {
         int capacity = (int) (size / UNIT);
         int low = 0;
         int high = capacity;
@@ -164,9 +164,9 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
     public record Unit(long physicalOffset, int size) {}
 
     /** Returns the newest unit of a queue, null if it has none that points to a record. */
-    public static Unit newest(List<QueueFile> row, boolean mayLack) throws IOException {
+    public static Unit newest(List<QueueFile> row) throws IOException {
         QueueFile last = row.isEmpty() ? null : row.get(row.size() - 1);
-        int count = last == null ? 0 : mayLack ? last.count() : last.countWithoutGap();
+        int count = last == null ? 0 : last.count();
         if (count == 0) {
             return null;
         }

@@ -7,24 +7,17 @@ import java.util.Set;
 import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
-import pocketmq.spark.files.MissingFileException;
 
 /**
  * The records that a query may need, and the parts of the log that must be read for them. A set that is null selects all.
  *
- * <p>Records are selected exactly. Store times ascend in a log as far as the broker's clock did; a clock set back by up to a
- * minute is allowed for.
+ * <p>Records are selected exactly. Store times need not ascend in a log, since a broker's clock may be set back. So they select
+ * records, but no part of the log that is not read; {@link StoreTimes} tells which parts need not be read again.
  */
 public record Pruning(
         Set<String> topics, Set<Integer> queueIds, Bounds physicalOffsets, Bounds storeTimestampsUs, Bounds queueOffsets,
         Set<String> tags, Set<String> keys)
         implements Serializable {
-    private static final long CLOCK_STEP_US = 60_000_000;
-    /** A binary search stops at stretches of this size, which are cheaper to read than to divide. */
-    private static final long STRETCH = 1 << 20;
-
-    private static final int PROBE_SIZE = 64 << 10;
-
     /** Returns the selection given by options. */
     static Pruning of(Set<String> topics, Set<Integer> queueIds, Bounds physicalOffsets, Bounds storeTimestampsUs) {
         return new Pruning(topics, queueIds, physicalOffsets, storeTimestampsUs, Bounds.ALL, null, null);
@@ -79,48 +72,18 @@ public record Pruning(
 
     // --- files and splits -------------------------------------------------------------------------------------------
 
-    /**
-     * Returns whether a file may hold wanted records, or lost bytes between it and the next file may be wanted.
-     *
-     * <p>Decided by the offsets, the file's first record and the first record of the next file.
-     */
-    boolean wantsFile(LogFile file, LogFile successor) throws IOException {
+    /** Returns whether the records of a queue may be wanted. */
+    boolean wants(String topic, int queueId) {
+        return (topics == null || topics.contains(topic)) && (queueIds == null || queueIds.contains(queueId));
+    }
+
+    /** Returns whether wanted physical offsets are in a file, or between it and the next file. */
+    boolean wantsFile(LogFile file, LogFile successor) {
         long end = successor == null ? file.end() : successor.physicalOffset();
-        if (end <= physicalOffsets.low() || file.physicalOffset() > physicalOffsets.high()) {
-            return false;
-        }
-        if (storeTimestampsUs.high() != Long.MAX_VALUE && firstTimeUs(file, Long.MIN_VALUE) > latestUs()) {
-            return false;
-        }
-        return storeTimestampsUs.low() == Long.MIN_VALUE || successor == null
-                || firstTimeUs(successor, Long.MAX_VALUE) >= earliestUs();
+        return end > physicalOffsets.low() && file.physicalOffset() <= physicalOffsets.high();
     }
 
-    private long latestUs() {
-        long high = storeTimestampsUs.high();
-        return high > Long.MAX_VALUE - CLOCK_STEP_US ? Long.MAX_VALUE : high + CLOCK_STEP_US;
-    }
-
-    private long earliestUs() {
-        long low = storeTimestampsUs.low();
-        return low < Long.MIN_VALUE + CLOCK_STEP_US ? Long.MIN_VALUE : low - CLOCK_STEP_US;
-    }
-
-    /** Returns the store time of a file's first record, {@code otherwise} if it does not begin with one. */
-    private static long firstTimeUs(LogFile file, long otherwise) throws IOException {
-        try (FileBytes bytes = file.open()) {
-            return Marks.hasRecord(file, bytes, 0) ? timeUs(bytes, 0) : otherwise;
-        } catch (MissingFileException error) {
-            return otherwise;
-        }
-    }
-
-    private static long timeUs(FileBytes bytes, long position) throws IOException {
-        long ms = Marks.storeTimeMs(bytes, position);
-        return Math.max(Math.min(ms, Long.MAX_VALUE / 1000), -(Long.MAX_VALUE / 1000)) * 1000;
-    }
-
-    /** Positions in a file. */
+    /** Positions in a file, or physical offsets. */
     record Range(long begin, long end) {}
 
     /**
@@ -131,17 +94,11 @@ public record Pruning(
     Range narrow(LogFile file, long begin, long end) throws IOException {
         long from = begin;
         long to = Math.min(end, Math.max(saturated(physicalOffsets.high(), 1 - file.physicalOffset()), begin));
-        try (FileBytes bytes = file.open()) {
-            long low = saturated(physicalOffsets.low(), -file.physicalOffset());
-            if (low > from) {
+        long low = saturated(physicalOffsets.low(), -file.physicalOffset());
+        if (low > from) {
+            try (FileBytes bytes = file.open()) {
                 long found = Marks.next(file, bytes, low, to);
                 from = found == Marks.NONE ? to : found;
-            }
-            if (storeTimestampsUs.high() != Long.MAX_VALUE) {
-                to = positionAt(file, bytes, from, to, latestUs()).end;
-            }
-            if (storeTimestampsUs.low() != Long.MIN_VALUE) {
-                from = positionAt(file, bytes, from, to, earliestUs()).begin;
             }
         }
         return new Range(from, to);
@@ -152,24 +109,5 @@ public record Pruning(
             return Long.MAX_VALUE;
         }
         return more < 0 && number < Long.MIN_VALUE - more ? Long.MIN_VALUE : number + more;
-    }
-
-    /**
-     * Returns a stretch of at most STRETCH bytes of [begin, end): records before it were stored at or before {@code timeUs},
-     * records behind it after that. It begins with a record if {@code begin} does.
-     */
-    static Range positionAt(LogFile file, FileBytes bytes, long begin, long end, long timeUs) throws IOException {
-        long start = begin;
-        long stop = end;
-        while (stop - start > STRETCH) {
-            long middle = (start + stop) / 2;
-            long found = Marks.next(file, bytes, middle, stop, PROBE_SIZE);
-            if (found == Marks.NONE || timeUs(bytes, found) > timeUs) {
-                stop = middle;
-            } else {
-                start = found;
-            }
-        }
-        return new Range(start, stop);
     }
 }

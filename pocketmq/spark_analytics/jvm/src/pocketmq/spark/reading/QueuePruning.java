@@ -18,21 +18,24 @@ import pocketmq.spark.files.StoreFiles;
 /**
  * Plans the splits of a log, through the ConsumeQueues if records are selected by topic.
  *
- * <p>A broker dispatches the records to their queues in the order of the log. So each queue is complete up to the newest unit
- * of all queues, and the records of a topic up to there are known from its queues; the rest of the log is scanned. While a
- * broker runs, or after it has crashed, the queues are trusted only up to the checkpoint, since a power cut may have taken
- * recent units from some queues and not from others.
- *
- * <p>Missing or inconsistent queues do not fail a query: the log is scanned instead, and a log line says why.
+ * <p>Queues are used only as far as they prove what a part of the log holds ({@link Coverage}): the listed records of the
+ * wanted topics are read one by one, bytes that are not accounted for are scanned, and so is the log behind the newest unit
+ * of all queues. Therefore a topic has the same rows as in a scan of the whole log, whatever the state of the queues.
  */
 public final class QueuePruning {
     private static final Logger LOG = LoggerFactory.getLogger(QueuePruning.class);
-    /** A checkpoint's timestamps are not taken exactly at the syncs (StoreCheckpoint.getMinTimestamp). */
-    private static final long CHECKPOINT_MARGIN_MS = 3000;
+    /**
+     * Queues are read by the driver alone. So the units of all queues must be this many times smaller than the log, and
+     * those of the wanted topics, whose positions are sent to the tasks, still smaller.
+     */
+    static final int UNITS_SHARE_MAX = 8;
+
+    static final int WANTED_SHARE_MAX = 100;
+    static final long UNITS_SIZE_MIN = 1 << 20;
     /** A stretch in which the wanted records take more than this share is scanned. */
-    private static final double DENSITY_MAX = 0.5;
+    static final double DENSITY_MAX = 0.5;
     /** A shorter range of the log is scanned: looking up the newest units of all queues costs more. */
-    private static final long RANGE_SIZE_MIN = 8 << 20;
+    static final long RANGE_SIZE_MIN = 8 << 20;
 
     private final List<LogFile> log;
     private final Pruning pruning;
@@ -63,47 +66,29 @@ public final class QueuePruning {
         List<Split> splits = new ArrayList<>();
         long scanned = begin;
         if (pruning.topics() != null && end - begin >= RANGE_SIZE_MIN) {
-            scanned = new QueuePruning(log, pruning, splitSize).addListed(begin, end, splits);
+            QueuePruning own = new QueuePruning(log, pruning, splitSize);
+            long known = Math.min(own.proven(), end);
+            List<QueueUnits> queues = own.usable(begin, known);
+            for (int index = 0; queues != null && index < log.size(); index++) {
+                own.planFile(index, queues, begin, known, splits);
+            }
+            scanned = queues == null ? begin : known;
         }
         splits.addAll(LogRange.splits(log, scanned, end, pruning, splitSize));
         return splits;
     }
 
-    /** Adds the splits of the listed records between two offsets; returns the offset from which the log has to be scanned. */
-    private long addListed(long begin, long end, List<Split> splits) throws IOException {
-        try {
-            long known = Math.min(newestKnown(), end);
-            if (known <= begin) {
-                return begin;
-            }
-            QueuedRecords records = QueuedRecords.of(files, root, log, pruning, begin, known, false);
-            for (int index = 0; index < log.size(); index++) {
-                planFile(index, records, splits);
-            }
-            return known;
-        } catch (IOException error) {
-            LOG.warn("{}: scanning {} from {} to {}", error.getMessage(), log.get(0).folder(), begin, end);
-            splits.clear();
-            return begin;
-        }
-    }
-
     private List<Split> plan() throws IOException {
-        if (pruning.topics() == null) {
-            return SplitPlanning.plan(log, pruning, splitSize, 0, proven());
-        }
-        long known;
-        QueuedRecords records;
-        try {
-            known = newestKnown();
-            records = QueuedRecords.of(files, root, log, pruning, log.get(0).physicalOffset(), known, true);
-        } catch (IOException error) {
-            LOG.warn("{}: scanning the whole log in {}", error.getMessage(), log.get(0).folder());
-            return SplitPlanning.plan(log, pruning, splitSize, 0, proven());
+        // To find the end of a log, many small remote reads are not worth it.
+        long known = pruning.topics() == null && files.isRemote() ? 0 : proven();
+        long begin = log.get(0).physicalOffset();
+        List<QueueUnits> queues = usable(begin, known);
+        if (queues == null) {
+            return SplitPlanning.plan(log, pruning, splitSize, 0, known);
         }
         List<Split> splits = new ArrayList<>();
         for (int index = 0; index < log.size(); index++) {
-            long missing = planFile(index, records, splits);
+            long missing = planFile(index, queues, begin, known, splits);
             if (missing != Marks.NONE && pruning.wantsFile(log.get(index), log.get(index + 1))) {
                 Split lost = SplitPlanning.lostSplit(log, index, missing, pruning);
                 if (lost != null) {
@@ -111,28 +96,124 @@ public final class QueuePruning {
                 }
             }
         }
-        splits.addAll(SplitPlanning.plan(log, pruning, splitSize, known, proven()));
+        splits.addAll(SplitPlanning.plan(log, pruning, splitSize, known, known));
         return splits;
     }
 
-    /** Adds the splits of a file's listed records; returns the position of the first that the file lacks, or NONE. */
-    private long planFile(int index, QueuedRecords records, List<Split> splits) throws IOException {
+    /** Returns the units of all queues, null if they are of no use between two physical offsets. */
+    private List<QueueUnits> usable(long begin, long known) throws IOException {
+        if (pruning.topics() == null || known <= begin) {
+            return null;
+        }
+        List<QueueUnits> queues = new ArrayList<>();
+        long size = 0;
+        long wantedSize = 0;
+        for (String topic : topics()) {
+            for (int queueId : topic.startsWith(Coverage.LIGHT_PREFIX)
+                    ? List.<Integer>of() : QueueFile.queueIds(files, root, topic)) {
+                try {
+                    QueueUnits queue = new QueueUnits(topic, queueId, QueueFile.of(files, root, topic, queueId), begin);
+                    queues.add(queue);
+                    size += queue.size();
+                    wantedSize += pruning.wants(topic, queueId) ? queue.size() : 0;
+                } catch (IOException error) {
+                    LOG.info("{}: this queue proves nothing", error.getMessage());
+                }
+            }
+        }
+        if (Math.max(size * UNITS_SHARE_MAX, wantedSize * WANTED_SHARE_MAX)
+                > Math.max(known - begin, UNITS_SIZE_MIN * UNITS_SHARE_MAX)) {
+            LOG.info("scanning {}: the units of its queues, or those of the wanted topics, are too many", root);
+            return null;
+        }
+        return queues;
+    }
+
+    private List<String> topics() throws IOException {
+        String folder = StoreFiles.join(root, "consumequeue");
+        return files.isFolder(folder) ? files.names(folder) : List.of();
+    }
+
+    /**
+     * Adds the splits of a file between two physical offsets; returns the position of the first listed record that it
+     * lacks, or NONE.
+     */
+    private long planFile(int index, List<QueueUnits> queues, long begin, long known, List<Split> splits)
+            throws IOException {
         LogFile file = log.get(index);
-        int begin = firstFrom(records.starts(), file.physicalOffset());
-        int end = firstFrom(records.starts(), QueuedRecords.stop(log, index));
-        long[] starts = Arrays.copyOfRange(records.starts(), begin, end);
+        LogFile successor = index + 1 < log.size() ? log.get(index + 1) : null;
+        long from = Math.max(begin, file.physicalOffset());
+        // Behind all records of the file, including those that it has lost.
+        long stop = Math.min(known, successor == null ? file.end() : successor.physicalOffset());
+        if (from >= stop || !pruning.wantsFile(file, successor)) {
+            return Marks.NONE;
+        }
+        Coverage found = Coverage.of(file, queues, pruning, from, stop);
+        long[] starts = found.starts();
         for (int row = 0; row < starts.length; row++) {
             starts[row] -= file.physicalOffset();
         }
-        int[] sizes = Arrays.copyOfRange(records.sizes(), begin, end);
-        int there = 0;
-        while (there < starts.length && starts[there] + sizes[there] <= file.size()) {
-            there++;
+        int there = starts.length;
+        while (there > 0 && starts[there - 1] + found.sizes()[there - 1] > file.size()) {
+            there--;
         }
-        if (there > 0 && pruning.wantsFile(file, null)) {
-            cut(file, Arrays.copyOf(starts, there), Arrays.copyOf(sizes, there), splits);
+        long missing = there < starts.length ? starts[there] : Marks.NONE;
+        int first = 0;
+        for (Pruning.Range range : unknown(index, found)) {
+            int before = Math.min(firstFrom(starts, range.begin()), there);
+            cut(file, Arrays.copyOfRange(starts, first, before), Arrays.copyOfRange(found.sizes(), first, before), splits);
+            addScans(file, range, splits);
+            first = Math.min(firstFrom(starts, range.end()), there);
         }
-        return there < starts.length ? starts[there] : Marks.NONE;
+        cut(file, Arrays.copyOfRange(starts, first, there), Arrays.copyOfRange(found.sizes(), first, there), splits);
+        return missing;
+    }
+
+    /** Returns the ranges of a file that have to be scanned; those with less than a split between them are joined. */
+    private List<Pruning.Range> unknown(int index, Coverage found) throws IOException {
+        LogFile file = log.get(index);
+        List<Pruning.Range> ranges = new ArrayList<>();
+        long size = 0;
+        for (Pruning.Range range : found.unknown()) {
+            long low = range.begin() - file.physicalOffset();
+            long high = Math.min(range.end() - file.physicalOffset(), file.size());
+            if (index + 1 < log.size() && range.end() == log.get(index + 1).physicalOffset()) {
+                if (low >= high || isBlankAt(file, low, range.end() - range.begin())) {
+                    continue;
+                }
+                high = SplitPlanning.recordsEnd(log, index, low).end();
+            }
+            if (low >= high) {
+                continue;
+            }
+            size += high - low;
+            Pruning.Range last = ranges.isEmpty() ? null : ranges.get(ranges.size() - 1);
+            if (last != null && low - last.end() < splitSize) {
+                ranges.set(ranges.size() - 1, new Pruning.Range(last.begin(), high));
+            } else {
+                ranges.add(new Pruning.Range(low, high));
+            }
+        }
+        if (size > 0) {
+            LOG.warn("the ConsumeQueues do not account for {} bytes of {}: scanning these", size, file.path());
+        }
+        return ranges;
+    }
+
+    private static boolean isBlankAt(LogFile file, long position, long room) throws IOException {
+        try (FileBytes bytes = file.open()) {
+            byte[] mark = bytes.bytes(position, Layout.BLANK_SIZE);
+            return Marks.isBlank(mark, 0, mark.length, room);
+        }
+    }
+
+    /** Adds the splits that scan a range of a file. A record begins there, unless that is damaged. */
+    private void addScans(LogFile file, Pruning.Range own, List<Split> splits) throws IOException {
+        Pruning.Range range = pruning.narrow(file, own.begin(), own.end());
+        for (long cut = range.begin(); cut < range.end(); cut += splitSize) {
+            Split split = Split.scan(file, cut, Math.min(cut + splitSize, range.end()), own.end());
+            splits.add(cut == own.begin() && LogRange.mayBegin(file, cut) ? split.exact() : split);
+        }
     }
 
     /** Returns the index of the first of ascending numbers that is not smaller than a number. */
@@ -143,6 +224,9 @@ public final class QueuePruning {
 
     /** Adds the splits for the records of a file that a topic's queues list. */
     private void cut(LogFile file, long[] listed, int[] listedSizes, List<Split> splits) throws IOException {
+        if (listed.length == 0) {
+            return;
+        }
         Pruning.Range range = pruning.narrow(file, listed[0], listed[listed.length - 1] + 1);
         int from = firstFrom(listed, range.begin());
         int to = firstFrom(listed, range.end());
@@ -186,23 +270,17 @@ public final class QueuePruning {
         }
     }
 
-    // --- up to where queues are complete ----------------------------------------------------------------------------
-
     /**
      * Returns the physical offset of the newest record that a queue proves to belong to the log; 0 if none does.
      *
      * <p>Queues that are damaged, or whose last unit points to no record, prove nothing.
      */
     private long proven() throws IOException {
-        String folder = StoreFiles.join(root, "consumequeue");
-        if (files.isRemote() || !files.isFolder(folder)) {
-            return 0; // remote: not worth many small reads
-        }
         List<QueueFile.Unit> units = new ArrayList<>();
-        for (String topic : files.names(folder)) {
+        for (String topic : topics()) {
             for (int queueId : QueueFile.queueIds(files, root, topic)) {
                 try {
-                    QueueFile.Unit unit = QueueFile.newest(QueueFile.of(files, root, topic, queueId), true);
+                    QueueFile.Unit unit = QueueFile.newest(QueueFile.of(files, root, topic, queueId));
                     if (unit != null) {
                         units.add(unit);
                     }
@@ -234,31 +312,6 @@ public final class QueuePruning {
         }
     }
 
-    /** Returns the physical offset of a record up to which every queue has all of its units. */
-    private long newestKnown() throws IOException {
-        String folder = StoreFiles.join(root, "consumequeue");
-        if (!files.isFolder(folder)) {
-            throw new BrokenQueueException(root + " has no consumequeue");
-        }
-        QueueFile.Unit unit = null;
-        for (String topic : files.names(folder)) {
-            for (int queueId : QueueFile.queueIds(files, root, topic)) {
-                QueueFile.Unit one = QueueFile.newest(QueueFile.of(files, root, topic, queueId), false);
-                unit = unit == null || (one != null && one.physicalOffset() > unit.physicalOffset()) ? one : unit;
-            }
-        }
-        long newest = unit == null ? -1 : unit.physicalOffset();
-        int holder = holder(newest);
-        if (unit == null || holder < 0) {
-            throw new BrokenQueueException("the newest unit of the queues points to " + newest + ", outside the log");
-        }
-        if (!hasRecord(unit)) {
-            throw new BrokenQueueException(
-                    "the newest unit of the queues points to " + newest + ", where no record of its size begins");
-        }
-        return files.isFile(StoreFiles.join(root, "abort")) ? Math.min(newest, synced(holder, newest)) : newest;
-    }
-
     private int holder(long physicalOffset) {
         for (int index = 0; index < log.size(); index++) {
             if (log.get(index).physicalOffset() <= physicalOffset && physicalOffset < log.get(index).end()) {
@@ -266,27 +319,5 @@ public final class QueuePruning {
             }
         }
         return -1;
-    }
-
-    /** Returns the physical offset of a record before which the checkpoint guarantees synced queues. */
-    private long synced(int holder, long newest) throws IOException {
-        byte[] data;
-        try (FileBytes bytes = files.open(StoreFiles.join(root, "checkpoint"))) {
-            data = bytes.bytes(0, Layout.CHECKPOINT_SIZE);
-        }
-        if (data.length < Layout.CHECKPOINT_SIZE) {
-            throw new BrokenQueueException("the checkpoint of " + root + " is truncated");
-        }
-        long timeUs = (Math.min(BigEndian.int8(data, 0), BigEndian.int8(data, 8)) - CHECKPOINT_MARGIN_MS) * 1000;
-        for (int index = holder; index >= 0; index--) {
-            LogFile file = log.get(index);
-            try (FileBytes bytes = file.open()) {
-                if (Marks.hasRecord(file, bytes, 0) && Marks.storeTimeMs(bytes, 0) * 1000 <= timeUs) {
-                    long end = index == holder ? newest - file.physicalOffset() : file.size();
-                    return file.physicalOffset() + Pruning.positionAt(file, bytes, 0, end, timeUs).begin();
-                }
-            }
-        }
-        return log.get(0).physicalOffset();
     }
 }

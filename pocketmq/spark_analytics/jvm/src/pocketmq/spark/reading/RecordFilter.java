@@ -13,7 +13,7 @@ import pocketmq.spark.files.Layout;
 /** Decides for each record of a task whether it is wanted, cheap conditions first. */
 final class RecordFilter {
     private final Bounds physicalOffsets;
-    private final Bounds storeTimestampsUs;
+    final Bounds storeTimestampsUs;
     private final Bounds queueOffsets;
     private final int[] queueIds;
     private final byte[][] topics;

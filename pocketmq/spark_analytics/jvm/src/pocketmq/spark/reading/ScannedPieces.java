@@ -15,6 +15,9 @@ final class ScannedPieces implements Pieces {
     private final RecordFilter filter;
     private final Rows rows;
     private final Piece.Records piece;
+    /** Null if records are not selected by store time. */
+    private final StoreTimes times;
+
     /** Null at the end. */
     private Chain chain;
     /** Position of the last record, if its lengths do not add up; else NONE. */
@@ -33,6 +36,7 @@ final class ScannedPieces implements Pieces {
         this.filter = filter;
         this.rows = rows;
         this.piece = new Piece.Records(rows);
+        this.times = filter.storeTimestampsUs.isAll() ? null : new StoreTimes(file, filter.storeTimestampsUs);
         // A large record may cover the whole split: then no record begins in it.
         goOn(begin == 0 || isExact ? begin : Marks.next(file, bytes, begin, stop));
     }
@@ -40,6 +44,10 @@ final class ScannedPieces implements Pieces {
     private void goOn(long begin) {
         chain = begin == Marks.NONE || begin >= stop ? null : new Chain(file, bytes, begin, stop);
         doubtful = Marks.NONE;
+        if (chain != null && times != null) {
+            chain.position = times.passed(begin, stop);
+            times.begin(chain.position);
+        }
     }
 
     @Override
@@ -56,6 +64,9 @@ final class ScannedPieces implements Pieces {
                 // Its lengths do not add up. The chain is followed all the same, by its size.
                 doubtful = chain.position;
                 chain.position += size;
+                if (times != null) {
+                    times.begin(chain.position); // what was read of the stretch is not noted
+                }
                 return new DamagedBytes(file, doubtful, chain.position, "its lengths do not add up");
             } else {
                 Piece damage = ended();
@@ -75,10 +86,18 @@ final class ScannedPieces implements Pieces {
                 return size;
             }
             doubtful = Marks.NONE;
+            if (times != null) {
+                times.add(rows.storeTimestampUs(rows.count()));
+            }
             if (filter.wants(rows)) {
                 rows.keep();
             }
             chain.position += size;
+            if (times != null && times.isComplete(chain.position)) {
+                times.note(chain.position);
+                chain.position = times.passed(chain.position, stop);
+                times.begin(chain.position);
+            }
             size = chain.peek();
         }
         return size;
@@ -88,6 +107,9 @@ final class ScannedPieces implements Pieces {
     private Piece ended() throws IOException {
         long position = chain.position;
         boolean isStop = chain.ending == Ending.STOP;
+        if (times != null) {
+            times.note(position);
+        }
         if (chain.ending == Ending.BLANK || (isStop && (position >= end || Marks.goesOn(file, bytes, position)))) {
             chain = null;
             return null;

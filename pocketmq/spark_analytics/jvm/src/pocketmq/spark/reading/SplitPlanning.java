@@ -114,16 +114,10 @@ public final class SplitPlanning {
                 new LogEnd(file, bytes).addCuts(cuts, sure, splitSize);
             }
         } else {
-            long end;
-            if (file.end() == successor.physicalOffset()) {
-                end = fullEnd(file, start);
-            } else {
-                Gap gap = endBeforeGap(file, start, successor.physicalOffset() - file.physicalOffset());
-                end = gap.end;
-                lost = lostSplit(files, index, gap.lostFrom, pruning);
-            }
-            addEven(cuts, start, end, splitSize);
-            cuts.add(end);
+            Gap gap = recordsEnd(files, index, start);
+            lost = gap.lostFrom == Marks.NONE ? null : lostSplit(files, index, gap.lostFrom, pruning);
+            addEven(cuts, start, gap.end, splitSize);
+            cuts.add(gap.end);
         }
         long end = cuts.get(cuts.size() - 1);
         Pruning.Range range = pruning.narrow(file, cuts.get(0), end);
@@ -190,8 +184,17 @@ public final class SplitPlanning {
         }
     }
 
-    /** End of the records of a file, and begin of the lost bytes. */
-    private record Gap(long end, long lostFrom) {}
+    /** End of the records of a file, and begin of the bytes that it has lost, or NONE. */
+    record Gap(long end, long lostFrom) {}
+
+    /** Returns where the records of a file that is not the log's last one end. */
+    static Gap recordsEnd(List<LogFile> files, int index, long begin) throws IOException {
+        LogFile file = files.get(index);
+        long successor = files.get(index + 1).physicalOffset();
+        return file.end() == successor
+                ? new Gap(fullEnd(file, begin), Marks.NONE)
+                : endBeforeGap(file, begin, successor - file.physicalOffset());
+    }
 
     /** Returns the gap behind a file whose successor begins at {@code extent}. */
     private static Gap endBeforeGap(LogFile file, long begin, long extent) throws IOException {
