@@ -8,6 +8,7 @@ import random
 import shutil
 import struct
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ def plain_records(store: Path) -> Iterator[Row]:
 
 def _record(data: bytes, physical_offset: int) -> Row:
     magic, _, queue_id, _, queue_offset, _, sys_flag, born_ms = struct.unpack_from(">4xIiiiqqiq", data)
-    at = 48 + (20 if sys_flag & 0x10 else 8)
+    born_host, at = _host(data, 48, 16 if sys_flag & 0x10 else 4)
     (stored_ms,) = struct.unpack_from(">q", data, at)
-    at += 8 + (20 if sys_flag & 0x20 else 8)
+    store_host, at = _host(data, at + 8, 16 if sys_flag & 0x20 else 4)
     times, prepared, body_size = struct.unpack_from(">iqi", data, at)
     at += 16
     body, at = data[at : at + body_size], at + body_size
@@ -53,7 +54,15 @@ def _record(data: bytes, physical_offset: int) -> Row:
         "storeSize": len(data), "sysFlag": sys_flag, "born_ms": born_ms, "stored_ms": stored_ms, "reconsumeTimes": times,
         "preparedTransactionOffset": prepared, "body": body, "properties": properties,
         "tags": properties.get("TAGS"), "keys": properties.get("KEYS"),
+        "bornHost": born_host, "sender": born_host.rpartition(":")[0], "broker": store_host,
     }  # fmt: skip
+
+
+def _host(data: bytes, at: int, size: int) -> tuple[str, int]:
+    """Return an address and port as text, and the position behind them."""
+    address = ip_address(data[at : at + size])
+    port = int.from_bytes(data[at + size : at + size + 4], "big")
+    return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}", at + size + 4
 
 
 class Administered:

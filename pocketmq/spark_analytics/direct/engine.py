@@ -23,6 +23,7 @@ _MACROS: Final = (
     "xxhash64(a) AS hash(a), (a, b, c) AS hash(a, b, c)",
     "percentile(x, p) AS quantile_cont(x, p)",
     "explode(x) AS unnest(x)",
+    "array_distinct(x) AS list_distinct(x)",
     # Supports only one use of Spark's function: n = -1, the text behind the last delimiter.
     "substring_index(s, d, n) AS list_extract(string_split(s, d), n)",
 )

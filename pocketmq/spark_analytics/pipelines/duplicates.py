@@ -18,8 +18,9 @@ _KEYS: Final = f"""
 SELECT topic, physicalOffset, storeTimestamp, CASE WHEN left(entry, 1) = 'u' THEN 'unique key' ELSE 'key' END AS kind,
        substring(entry, 2) AS text
 FROM (SELECT topic, physicalOffset, storeTimestamp,
-             explode(split(concat('u', coalesce(uniqKey, ''), '\x02k', replace(coalesce(keys, ''), ' ', '\x02k')), '\x02'))
-             AS entry
+             -- A message may name a key twice.
+             explode(array_distinct(split(
+               concat('u', coalesce(uniqKey, ''), '\x02k', replace(coalesce(keys, ''), ' ', '\x02k')), '\x02'))) AS entry
       FROM {{log}} WHERE {_OWN})
 WHERE length(entry) > 1
 """

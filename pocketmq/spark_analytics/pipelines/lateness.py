@@ -27,15 +27,15 @@ _JOURNEYS: Final = f"""
 SELECT topic = '{SCHEDULE_TOPIC}' AS is_scheduled, real_topic,
        least(greatest(coalesce(delayLevel, 1), 1), :level_max) AS level,
        CAST(NULL AS BIGINT) AS due_ms, unix_millis(storeTimestamp) AS stored_ms,
-       {_MESSAGE} AS message, reconsumeTimes, physicalOffset, CAST(NULL AS STRING) AS cancels
+       {_MESSAGE} AS message, reconsumeTimes, physicalOffset, uniqKey,
+       CAST(NULL AS STRING) AS slot, CAST(NULL AS STRING) AS cancels
 FROM (SELECT *, {property_of("REAL_TOPIC")} AS real_topic FROM {{log}} WHERE {has_property("DELAY")})
 WHERE topic IN ('{SCHEDULE_TOPIC}', real_topic) AND {property_of("DELAY")} IS NOT NULL
 UNION ALL
 SELECT topic = '{TIMER_TOPIC}', CASE WHEN topic = '{TIMER_TOPIC}' THEN {property_of("REAL_TOPIC")} ELSE topic END, 0,
        unix_millis(deliverTime), unix_millis(storeTimestamp),
-       {_MESSAGE}, reconsumeTimes, physicalOffset,
-       -- 5.3 puts the topic in front of the key.
-       substring_index({property_of("TIMER_DEL_UNIQKEY")}, '+', -1)
+       {_MESSAGE}, reconsumeTimes, physicalOffset, uniqKey,
+       {property_of("TIMER_OUT_MS")}, {property_of("TIMER_DEL_UNIQKEY")}
 FROM {{log}}
 WHERE (topic = '{TIMER_TOPIC}' OR {has_property("TIMER_OUT_MS")})
       -- Copies stored again on the way, or sent on by a failed consumer.
@@ -53,17 +53,23 @@ FROM (
          min(stored_ms) FILTER (WHERE NOT is_scheduled) AS delivered_ms,
          min(physicalOffset) FILTER (WHERE is_scheduled) AS scheduled_physical_offset,
          min(physicalOffset) FILTER (WHERE NOT is_scheduled) AS delivered_physical_offset,
-         bool_or(NOT is_scheduled AND nth > 1) AS is_repeated
+         bool_or(NOT is_scheduled AND nth > 1) AS is_repeated,
+         min(uniqKey) AS unique_key, min(slot) FILTER (WHERE is_scheduled) AS slot
   FROM (
     SELECT *, row_number() OVER (
       PARTITION BY is_scheduled, real_topic, level, message, reconsumeTimes ORDER BY physicalOffset
     ) AS nth FROM {journeys} WHERE cancels IS NULL AND NOT (level = 0 AND startswith(real_topic, 'rmq_sys_'))
   )
   GROUP BY real_topic, level, message, reconsumeTimes, nth
+) AS pair
+-- Messages cancelled in time are neither delivered nor pending. A cancellation names messages of its slot: by unique key, by
+-- topic and unique key (5.3), or by the physical offset of the first copy (PocketMQ).
+WHERE delivered_ms IS NOT NULL OR level > 0 OR NOT EXISTS (
+  SELECT 1 FROM {journeys} AS other
+  WHERE other.cancels IS NOT NULL AND other.slot = pair.slot
+        AND other.cancels IN (pair.unique_key, concat(pair.real_topic, '+', pair.unique_key),
+                              concat('@', pair.scheduled_physical_offset))
 )
--- Messages cancelled in time are neither delivered nor pending.
-WHERE delivered_ms IS NOT NULL OR level > 0
-      OR NOT EXISTS (SELECT 1 FROM {journeys} AS other WHERE other.cancels = message)
 """
 _LATENESS: Final = """
 SELECT real_topic AS topic, nullif(level, 0) AS level, any_value(delay_ms) AS delay_ms,

@@ -68,8 +68,8 @@ def property_of(name: str) -> str:
 
 
 def has_property(name: str) -> str:
-    """Return SQL for a fast test whether a property may exist; also true if another property's name ends with this name."""
-    return f"contains(rawProperties, '{name}\x01')"
+    """Return SQL for a fast test whether a property exists, without its value."""
+    return f"(startswith(rawProperties, '{name}\x01') OR contains(rawProperties, '\x02{name}\x01'))"
 
 
 def quoted(texts: Any) -> str:
