@@ -1,5 +1,6 @@
 """Stores as tables of a catalog, in SQL."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,51 @@ def test_temporary_view_can_choose_its_reader(catalog: Any, golden_stores: dict[
             f"OPTIONS (path '{golden_stores['v4_clean']}', READER '{reader}', Columns 'topic,queueId')"
         )
         assert catalog.sql("SELECT count(*) FROM log WHERE topic = 'GoldenRaw'").collect()[0][0] == 7
+
+
+@pytest.fixture
+def tables(catalog: Any) -> Iterator[Any]:
+    """The session with the catalog; tables that a test makes in the session's own catalog are dropped."""
+    yield catalog
+    for row in catalog.sql("SHOW TABLES IN spark_catalog.default").collect():
+        if not row.isTemporary:
+            catalog.sql(f"DROP TABLE spark_catalog.default.{row.tableName}")
+
+
+def test_tables_created_with_a_path_or_a_location(tables: Any, golden_stores: dict[str, Path]) -> None:
+    store = golden_stores["v4_clean"]
+    tables.sql(f"CREATE TABLE log USING rocketmq OPTIONS (path '{store}', COLUMNS 'topic,queueId') COMMENT 'messages'")
+    tables.sql(f"CREATE TABLE raw (topic string, body binary) USING rocketmq OPTIONS (topic 'GoldenRaw') LOCATION '{store}'")
+    tables.sql(f"""CREATE TABLE both USING rocketmq OPTIONS (paths '["{store}", "{golden_stores["v5_kill9"]}"]')""")
+    assert tables.sql("SELECT count(*) FROM log WHERE topic = 'GoldenDelay'").first()[0] == 24
+    assert tables.sql("SELECT count(body) FROM raw").first()[0] == 7
+    assert tables.sql("SELECT count(*) FROM both").first()[0] == 2280 + 297
+    assert [row.col_name for row in tables.sql("DESCRIBE log").collect()] == ["topic", "queueId"]
+    before = sorted(store.rglob("*"))
+    for name in ("log", "raw", "both"):
+        tables.sql(f"DROP TABLE {name}")
+    assert sorted(store.rglob("*")) == before, "the store is not the table's to delete"
+
+
+def test_created_companion_table(tables: Any, golden_stores: dict[str, Path]) -> None:
+    store = golden_stores["v4_clean"]
+    tables.sql(f"CREATE TABLE lag USING rocketmq OPTIONS (path '{store}', table 'offsets')")
+    direct = tables.read.format("rocketmq").option("table", "offsets").load(str(store))
+    assert sorted(map(str, tables.table("lag").collect())) == sorted(map(str, direct.collect())) != []
+
+
+def test_options_of_one_query_of_a_created_table(tables: Any, golden_stores: dict[str, Path]) -> None:
+    tables.sql(f"CREATE TABLE log (topic string) USING rocketmq LOCATION '{golden_stores['v4_clean']}'")
+    assert tables.read.option("topic", "GoldenRaw").table("log").count() == 7
+    with pytest.raises(PySparkException, match="unknown option topik: did you mean topic"):
+        tables.read.option("topik", "GoldenRaw").table("log").count()
+    assert tables.table("log").count() == 2280
+
+
+def test_create_table_checks_its_options(tables: Any, golden_stores: dict[str, Path]) -> None:
+    for options, message in (
+        (f"OPTIONS (path '{golden_stores['v4_clean']}', colums 'topic')", "unknown option colums: did you mean columns"),
+        ("", "no store given"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            tables.sql(f"CREATE TABLE bad USING rocketmq {options}")

@@ -34,6 +34,6 @@ final class MessagesTable implements SupportsRead {
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-        return new MessagesScanBuilder(request);
+        return new MessagesScanBuilder(request.withOptions(options));
     }
 }

@@ -1,6 +1,7 @@
 package pocketmq.spark.source;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.types.StructField;
@@ -56,6 +57,13 @@ final class ReadRequest {
         }
         columns = named;
         return this;
+    }
+
+    /** Returns this request with the options of one query of a table. Throws IllegalArgumentException. */
+    ReadRequest withOptions(CaseInsensitiveStringMap more) {
+        Map<String, String> all = new HashMap<>(given);
+        all.putAll(more);
+        return all.equals(new HashMap<>(given)) ? this : new ReadRequest(new CaseInsensitiveStringMap(all)).withSchema(schema());
     }
 
     /** Returns a column by its name. Throws IllegalArgumentException. */

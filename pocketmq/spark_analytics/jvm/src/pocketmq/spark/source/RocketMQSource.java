@@ -38,18 +38,24 @@ public class RocketMQSource implements SessionConfigSupport, DataSourceRegister 
     }
 
     @Override
-    public StructType inferSchema(CaseInsensitiveStringMap options) {
+    public StructType inferSchema(CaseInsensitiveStringMap given) {
+        CaseInsensitiveStringMap options = TableProperties.options(given);
         TableProvider other = otherReader(options, null);
         return other == null ? new ReadRequest(options).schema() : other.inferSchema(options);
     }
 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-        CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(properties);
+        CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(properties);
+        CaseInsensitiveStringMap options = TableProperties.options(given);
         TableProvider other = otherReader(options, schema);
-        return other == null
-                ? new MessagesTable(new ReadRequest(options).withSchema(schema))
-                : other.getTable(schema, partitioning, properties);
+        if (other == null) {
+            return new MessagesTable(new ReadRequest(options).withSchema(schema));
+        }
+        if (options != given) {
+            other.inferSchema(options); // it keeps these options; Spark does not pass a table's to a source in Python
+        }
+        return other.getTable(schema, partitioning, options);
     }
 
     /** Returns the source that reads instead of this one, null if there is none. */
