@@ -51,6 +51,8 @@ class Records(RecordWindow):
 
     path: str = ""
     delay_levels: DelayLevels
+    own_offsets: Positions | None = None
+    """Physical offsets, where they are not those of the records' places in `data` (see `inner_batches`)."""
     plain: list[bytes | None] | None = None
     """Decompressed bodies of the compressed rows, in row order; None where decompression failed (see `bodies`)."""
     typed: Any | None = None
@@ -64,6 +66,10 @@ class Records(RecordWindow):
         records = cls(window.data, window.physical_offset, window.starts, window.sizes)
         records.path, records.delay_levels = path, delay_levels
         return records
+
+    @property
+    def physical_offsets(self) -> Positions:
+        return super().physical_offsets if self.own_offsets is None else self.own_offsets
 
     @cached_property
     def _fixed_parts(self) -> npt.NDArray[Any]:
@@ -97,6 +103,8 @@ class Records(RecordWindow):
         """Return only the rows selected by `keep`."""
         kept = super().rows(keep)
         kept.path, kept.delay_levels = self.path, self.delay_levels
+        if self.own_offsets is not None and kept is not self:
+            kept.own_offsets = self.own_offsets[keep]
         return kept
 
     @property

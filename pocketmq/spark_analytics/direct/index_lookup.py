@@ -13,6 +13,7 @@ import numpy as np
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records, record_batch
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.decoding.inner_batches import unpacked
 from pocketmq.spark_analytics.files.places import open_file, read_at
 from pocketmq.spark_analytics.files.queue_files import Numbers
 from pocketmq.spark_analytics.files.store_folder import DamagedFileError, RowFile, StoreFolder
@@ -84,7 +85,7 @@ def rows_at(store: StoreFolder, offsets: Numbers, columns: Sequence[str], levels
     there = sizes > 0
     rows: list[dict[str, Any]] = []
     for records in records_at(store, offsets[there], sizes[there]):
-        own = Records.of(records, records.path, levels)
+        own = unpacked(Records.of(records, records.path, levels))
         rows += record_batch(own, [known[name] for name in columns]).to_pylist()
     return rows
 

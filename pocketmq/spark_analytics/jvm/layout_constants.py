@@ -5,7 +5,7 @@ from typing import Final
 
 from pocketmq.store.format import layout
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT, RECORD_FIXED, field_position
-from pocketmq.store.format.message import COMPRESSED_FLAG
+from pocketmq.store.format.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from pocketmq.store.format.record import CRC_MASK, SECTOR_SIZE
 
 PATH: Final = Path(__file__).parent / "src" / "pocketmq" / "spark" / "files" / "Layout.java"
@@ -34,6 +34,7 @@ def source() -> str:
     """Return the text of Layout.java."""
     constants = {name: getattr(layout, name) for name in _CONSTANTS}
     constants |= {"COMPRESSED_FLAG": COMPRESSED_FLAG, "CRC_MASK": CRC_MASK, "SECTOR_SIZE": SECTOR_SIZE}
+    constants |= {"INNER_BATCH_FLAG": INNER_BATCH_FLAG, "NEED_UNWRAP_FLAG": NEED_UNWRAP_FLAG}
     for field in _FIELDS:
         constants[f"{field.removesuffix('_ms').upper()}_POSITION"] = field_position(RECORD_FIXED, field)
     for field in ("physical_offset", "size", "tags_code"):

@@ -15,6 +15,7 @@ from pocketmq.spark_analytics.decoding.bodies import body_column, portions
 from pocketmq.spark_analytics.decoding.body_forms import STORED
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column, Records, record_batch
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.decoding.inner_batches import unpacked
 from pocketmq.spark_analytics.decoding.typed_bodies import decode, decoder_of
 from pocketmq.spark_analytics.files.places import MissingFileError, log_files
 from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
@@ -85,7 +86,7 @@ class LogReader:
             records, rows = damage.invalid(Records.of(piece, split.file.path, self._options.delay_levels))
             if rows is not None:
                 yield rows
-            records = self.pruning.records(records)
+            records = self.pruning.records(unpacked(records))
             for part in portions(records) if is_plain else [records]:
                 if decode_body is not None:
                     decode(part, form, decode_body)

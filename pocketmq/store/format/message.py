@@ -7,6 +7,9 @@ import msgspec
 
 COMPRESSED_FLAG: Final = 0x1
 MULTI_TAGS_FLAG: Final = 0x2
+# 5.x, both set: a batch of a topic with batch queues (batchconsumequeue). Its body is a sequence of messages.
+NEED_UNWRAP_FLAG: Final = 0x40
+INNER_BATCH_FLAG: Final = 0x80
 TRANSACTION_NOT_TYPE: Final = 0x0
 TRANSACTION_PREPARED_TYPE: Final = 0x4
 TRANSACTION_COMMIT_TYPE: Final = 0x8

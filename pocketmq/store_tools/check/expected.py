@@ -9,15 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.format.message import SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG
+from pocketmq.store.format.message import INNER_BATCH_FLAG, SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, MultiDispatch
 from pocketmq.store.format.properties import DELAY, decode_properties
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.queue.bulk_dispatch import indexed_keys, indexed_tags, tag_hashes, topics_of
 from pocketmq.store_tools.files.store_files import QueueKey
 
-# 5.x: the record is a batch of a topic with batch queues (batchconsumequeue).
-INNER_BATCH_FLAG: Final = 0x80
 # Light queues (%LMQ%) have queue id 0.
 _MULTI_DISPATCH: Final = MultiDispatch(with_lmq=True, lmq_max=0)
 

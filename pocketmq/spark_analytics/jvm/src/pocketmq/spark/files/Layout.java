@@ -22,6 +22,8 @@ public final class Layout {
     public static final int COMPRESSED_FLAG = 1;
     public static final int CRC_MASK = 2147483647;
     public static final int SECTOR_SIZE = 512;
+    public static final int INNER_BATCH_FLAG = 128;
+    public static final int NEED_UNWRAP_FLAG = 64;
     public static final int MAGIC_CODE_POSITION = 4;
     public static final int BODY_CRC_POSITION = 8;
     public static final int QUEUE_ID_POSITION = 12;

@@ -44,6 +44,8 @@ final class PickedPieces implements Pieces {
     private int next;
     private int at;
     private ScannedPieces scan;
+    /** The batch whose messages are next, null if there is none. */
+    private InnerBatch batch;
 
     PickedPieces(Split split, RecordFilter filter, Rows rows) throws IOException {
         this.file = split.file();
@@ -66,6 +68,12 @@ final class PickedPieces implements Pieces {
                 }
                 scan.close();
                 scan = null;
+            }
+            if (batch != null) {
+                if (batch.fill(rows, filter)) {
+                    return piece;
+                }
+                batch = null;
             }
             if (next == portionEnd) {
                 if (portionEnd == starts.length) {
@@ -97,10 +105,19 @@ final class PickedPieces implements Pieces {
                 at += sizes[next++];
                 return new DamagedBytes(file, begin, end, "its lengths do not add up");
             }
-            if (filter.wants(rows)) {
+            if (InnerBatch.isOne(rows)) {
+                if (rows.count() > 0) {
+                    return null;
+                }
+                batch = InnerBatch.of(rows);
+            }
+            if (batch == null && filter.wants(rows)) {
                 rows.keep();
             }
             at += sizes[next++];
+            if (batch != null) {
+                return null;
+            }
         }
         return null;
     }

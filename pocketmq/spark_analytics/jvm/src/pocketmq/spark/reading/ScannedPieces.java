@@ -23,6 +23,9 @@ final class ScannedPieces implements Pieces {
     /** Position of the last record, if its lengths do not add up; else NONE. */
     private long doubtful = Marks.NONE;
 
+    /** The batch whose messages are next, null if there is none. */
+    private InnerBatch batch;
+
     /**
      * Begins at the first record in [begin, stop), or at {@code begin} itself if {@code isExact}; {@code end} is as in
      * {@link Split}.
@@ -53,10 +56,19 @@ final class ScannedPieces implements Pieces {
     @Override
     public Piece next() throws IOException {
         while (chain != null) {
+            if (batch != null) {
+                if (batch.fill(rows, filter)) {
+                    return piece;
+                }
+                batch = null;
+            }
             rows.clear(chain.window.data);
             int size = fill();
             if (rows.count() > 0) {
                 return piece;
+            }
+            if (batch != null) {
+                continue;
             }
             if (size < 0) {
                 chain.refill();
@@ -88,6 +100,13 @@ final class ScannedPieces implements Pieces {
             doubtful = Marks.NONE;
             if (times != null) {
                 times.add(rows.storeTimestampUs(rows.count()));
+            }
+            if (InnerBatch.isOne(rows)) {
+                batch = rows.count() == 0 ? InnerBatch.of(rows) : null;
+                if (rows.count() > 0 || batch != null) {
+                    chain.position += batch == null ? 0 : size;
+                    return size; // its messages are rows of their own data
+                }
             }
             if (filter.wants(rows)) {
                 rows.keep();
