@@ -16,6 +16,7 @@ import pytest
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.commands.page import SECTIONS
 from pocketmq.spark_analytics.commands.report import make_report, print_report, write_report
+from pocketmq.spark_analytics.pipelines.retries import group_and_topic
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, write_queues
@@ -169,6 +170,33 @@ def test_page_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path], 
     assert not re.search(r"<script|<link|<img|src=|url\((?!#)|@import", page)
     again = write_report(report, store, tmp_path / "again", made_at)[-1].read_text()
     assert again == page
+
+
+def test_retries_of_pop_consumption_are_those_of_their_group(engine: Engine, golden_stores: dict[str, Path]) -> None:
+    report = make_report(engine, str(golden_stores["v5_clean"]), DelayLevels())
+    assert [
+        tuple(row[name] for name in ("group", "topic", "times", "deliveries"))
+        for row in report.tables["retries"].to_pylist()
+    ] == [
+        ("V5ConsumeGroup", "V5Consume", 1, 2),
+        ("V5PopGroup", "V5Pop", 1, 3),
+        ("V5PopPushGroup", "V5PopPush", 1, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "topic"),
+    [
+        ("%RETRY%a", "a", None),
+        ("%RETRY%a+b_c", "a", "b_c"),
+        ("%RETRY%a_b", "a_b", None),
+        ("%RETRY%a_b_c", "a_b", "c"),
+        ("%RETRY%a_b_Orders", "a", "b_Orders"),
+        ("%RETRY%gone_b", "gone_b", None),
+    ],
+)
+def test_group_and_topic_of_a_retry_topic(name: str, group: str, topic: str | None) -> None:
+    assert group_and_topic(name, ("a", "a_b"), ("b_Orders",)) == (group, topic)
 
 
 def test_timers_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path]) -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.decoding.derived_columns import HALF_TOPIC, TIMER_TOPIC
 from pocketmq.spark_analytics.pipelines.engine import Engine
+from pocketmq.spark_analytics.pipelines.retries import group_and_topic
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, STORE_OF_FILE, Stores
 from pocketmq.spark_analytics.tables.transactions import CHECK_TIMES, GIVEN_UP_TOPIC, OP_TOPIC
 from pocketmq.store.format.delay_level import DelayLevels
@@ -110,9 +111,9 @@ def _birth(row: dict[str, Any]) -> str:
 def _life(store: str, rows: list[dict[str, Any]], ops: list[dict[str, Any]], offsets: list[dict[str, Any]]) -> Life:
     first = rows[0]
     events = [Event(first["bornTimestamp"], "born", detail=f"by {first['bornHost']}")]
-    due = None
+    due, groups = None, {str(row["group"]) for row in offsets}
     for row in rows:
-        events.append(_event(row, due))
+        events.append(_event(row, due, groups))
         if row["deliverTime"] is not None:
             due = row["deliverTime"]
         if row["topic"] == HALF_TOPIC:
@@ -126,13 +127,13 @@ def _life(store: str, rows: list[dict[str, Any]], ops: list[dict[str, Any]], off
     return Life(store, first["uniqKey"] or first["offsetMsgId"], first["keys"] or "", tuple(events))
 
 
-def _event(row: dict[str, Any], due: datetime | None) -> Event:
-    what, detail = _told(row, row["properties"], due)
+def _event(row: dict[str, Any], due: datetime | None, groups: set[str]) -> Event:
+    what, detail = _told(row, row["properties"], due, groups)
     place = (row["topic"], row["queueId"], row["queueOffset"], row["physicalOffset"])
     return Event(row["storeTimestamp"], what, *place, detail)
 
 
-def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None) -> tuple[str, str]:
+def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None, groups: set[str]) -> tuple[str, str]:
     """Return (event, details)."""
     topic, times = row["topic"], row["reconsumeTimes"]
     if topic == HALF_TOPIC:
@@ -153,7 +154,8 @@ def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None)
     if topic.startswith(DLQ_PREFIX):
         return "dead letter", f"of {topic.removeprefix(DLQ_PREFIX)}, sent back {times} times{_origin(properties)}"
     if topic.startswith(RETRY_PREFIX):
-        return f"retry {times}", f"to {topic.removeprefix(RETRY_PREFIX)}{_late(row, due)}{_origin(properties)}"
+        group, _ = group_and_topic(topic, groups, ())
+        return f"retry {times}", f"to {group}{_late(row, due)}{_origin(properties)}"
     if row["sysFlag"] & 12 == 8:
         return "committed", f"of the half message at physical offset {row['preparedTransactionOffset']}"
     if "TIMER_OUT_MS" in properties or int_of(properties.get("DELAY")) > 0:

@@ -3,10 +3,14 @@
 A message that a consumer sends back is stored again in %RETRY%GROUP, after a delay, with `reconsumeTimes` one higher; or in
 %DLQ%GROUP when that exceeds the group's retryMaxTimes or the consumer asks for it. RETRY_TOPIC names the original topic,
 ORIGIN_MESSAGE_ID the record that was consumed first.
+
+Retries of pop consumption are in %RETRY%GROUP_TOPIC or, with enableRetryTopicV2, %RETRY%GROUP+TOPIC, without RETRY_TOPIC.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
+
+import pyarrow as pa
 
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores, property_of
 
@@ -16,9 +20,9 @@ _COLUMNS: Final = (
     *("queueOffset", "storeSize", "rawProperties"),
 )
 _RETRIES: Final = f"""
-SELECT substring(topic, {len(RETRY_PREFIX) + 1}) AS `group`, {property_of("RETRY_TOPIC")} AS topic, reconsumeTimes AS times,
+SELECT of_group AS `group`, coalesce({property_of("RETRY_TOPIC")}, of_topic) AS topic, reconsumeTimes AS times,
        count(*) AS deliveries, count(DISTINCT msgId) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
-FROM {{retried}} GROUP BY ALL ORDER BY `group`, topic, times
+FROM {{retried}} JOIN {{names}} ON name = topic GROUP BY ALL ORDER BY `group`, topic, times
 """
 _DEAD: Final = f"""
 SELECT of_group AS `group`, origin_topic AS topic,
@@ -49,9 +53,31 @@ def _of_topics(stores: Stores, topics: Iterable[str], prefix: str) -> Any:
     return stores.messages(*_COLUMNS, topic=",".join(name for name in named if "," not in name) or prefix)
 
 
-def retries(stores: Stores, topics: Iterable[str]) -> Any:
+def retries(stores: Stores, topics: Collection[str]) -> Any:
     """Return delivered retries by group, topic and retry number. `topics`: all topics of the log."""
-    return stores.rows(_RETRIES, retried=_of_topics(stores, topics, RETRY_PREFIX))
+    names = [topic for topic in topics if topic.startswith(RETRY_PREFIX)]
+    known = stores.rows("SELECT DISTINCT `group` FROM {groups}", groups=stores.table("groups")).column("group").to_pylist()
+    groups, origins = zip(*(group_and_topic(name, known, topics) for name in names), strict=True)
+    texts = {"name": names, "of_group": groups, "of_topic": origins}
+    named = pa.table({column: pa.array(values, pa.string()) for column, values in texts.items()})
+    return stores.rows(_RETRIES, retried=_of_topics(stores, topics, RETRY_PREFIX), names=stores.engine.local(named))
+
+
+def group_and_topic(name: str, groups: Collection[str], topics: Collection[str]) -> tuple[str, str | None]:
+    """Return the consumer group of a retry topic and, for pop consumption, the topic whose messages it has.
+
+    Names may contain the `_` between the two. Of several known groups that fit, one before a known topic is meant, then the
+    one with the longest name.
+    """
+    own = name.removeprefix(RETRY_PREFIX)
+    group, plus, topic = own.partition("+")
+    if plus:
+        return group, topic
+    fitting = [(own[len(group) + 1 :] in topics, len(group), group) for group in groups if own.startswith(f"{group}_")]
+    if own in groups or not fitting:
+        return own, None
+    group = max(fitting)[-1]
+    return group, own[len(group) + 1 :]
 
 
 def dead_letters(stores: Stores, topics: Iterable[str]) -> Any:
