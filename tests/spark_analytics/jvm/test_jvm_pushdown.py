@@ -53,6 +53,18 @@ def test_filters(jvm_spark: Any, golden_stores: dict[str, Path], every_row: list
     assert ("Filter " in plan_of(frame)) == (condition in NOT_PUSHED)
 
 
+def test_explain_shows_what_was_pushed(jvm_spark: Any, golden_stores: dict[str, Path]) -> None:
+    frame = java_frame(jvm_spark, golden_stores["v4_clean"]).filter(
+        "topic = 'GoldenRaw' and storeSize > 1 and queueId in (0, 1)"
+    )
+    scan = next(line for line in plan_of(frame).splitlines() if "BatchScan" in line)
+    assert "PushedFilters: [topic = 'GoldenRaw', queueId IN (0, 1)]" in scan
+    assert "storeSize >" not in scan, "Spark evaluates this one"
+    assert "PushedFilters: [], PushedLimit: 5" in plan_of(java_frame(jvm_spark, golden_stores["v4_clean"]).limit(5))
+    counts = java_frame(jvm_spark, golden_stores["v4_clean"]).groupBy("topic").count()
+    assert "PushedFilters: [], PushedAggregates: [topic, count(*)]" in plan_of(counts)
+
+
 def test_filters_by_time(jvm_spark: Any, golden_stores: dict[str, Path], every_row: list[dict[str, Any]]) -> None:
     middle = every_row[1000]["storeTimestamp"]
     frame = java_frame(jvm_spark, golden_stores["v4_clean"], "physicalOffset", "storeTimestamp")

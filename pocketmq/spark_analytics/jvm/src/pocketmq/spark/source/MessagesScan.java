@@ -2,8 +2,10 @@ package pocketmq.spark.source;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.OptionalLong;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -29,11 +31,14 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
     private final Pruning pruning;
     private final int limit;
     private final Aggregates aggregates;
+    private final List<Predicate> filters;
 
-    MessagesScan(ReadRequest request, StructType schema, Pruning pruning, int limit, Aggregates aggregates) {
+    MessagesScan(
+            ReadRequest request, StructType schema, PushedFilters filters, int limit, Aggregates aggregates) {
         this.request = request;
         this.schema = schema;
-        this.pruning = pruning;
+        this.pruning = filters.pruning();
+        this.filters = List.of(filters.pushed());
         this.limit = limit;
         this.aggregates = aggregates;
     }
@@ -45,7 +50,11 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
 
     @Override
     public String description() {
-        return "rocketmq (reader jvm) " + String.join(", ", request.options.paths);
+        String more = limit == ReadSpec.NO_LIMIT ? "" : ", PushedLimit: " + limit;
+        if (aggregates != null) {
+            more += ", PushedAggregates: " + Arrays.toString(schema.names());
+        }
+        return request + ", PushedFilters: " + filters + more;
     }
 
     @Override

@@ -63,6 +63,6 @@ final class MessagesScanBuilder
 
     @Override
     public Scan build() {
-        return new MessagesScan(request, schema, filters.pruning(), limit, aggregates);
+        return new MessagesScan(request, schema, filters, limit, aggregates);
     }
 }

@@ -30,6 +30,12 @@ final class ReadRequest {
         columns = (options.columns == null ? usual : options.columns).stream().map(this::column).toList();
     }
 
+    /** The read as Spark shows it in plans and in the progress of streams. */
+    @Override
+    public String toString() {
+        return "rocketmq (reader jvm) " + String.join(", ", options.paths);
+    }
+
     /** Returns the schema of the columns. */
     StructType schema() {
         return new StructType(columns.stream().map(Column::field).toArray(StructField[]::new));
