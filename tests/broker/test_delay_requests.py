@@ -176,6 +176,50 @@ async def test_message_delivered_early_is_not_delivered_again(path, delay):
     assert bodies(path) == ["body of now", "body of later"]
 
 
+OTHER = "OtherTopic"
+SAME_KEY = {"TIMER_DELAY_SEC": "5"}
+
+
+@pytest.mark.parametrize("delay", [SAME_KEY, {"TIMER_DELAY_SEC": str(20 * 86_400)}])
+async def test_cancelling_one_message_leaves_others_with_its_unique_key(path, delay):
+    put(path, "same", **delay)
+    put(path, "same", **delay)
+    put(path, "same", topic=OTHER, **delay)
+    first, *_ = ask(path, msg_id="same")
+    assert change(path, RequestCode.CANCEL_DELAYED, first.physical_offset).code == 0
+    assert len(ask(path, msg_id="same")) == 2
+    await advance(path, 30 * 86_400_000)
+    assert (bodies(path), bodies(path, OTHER)) == (["body of same"], ["body of same"])
+
+
+async def test_delivering_one_message_now_leaves_others_with_its_unique_key(path):
+    for topic in (TOPIC, TOPIC, OTHER):
+        put(path, "same", topic=topic, **SAME_KEY)
+    first, *_ = ask(path, msg_id="same")
+    assert change(path, RequestCode.DELIVER_DELAYED_NOW, first.physical_offset).code == 0
+    await advance(path, 60_000)
+    assert (bodies(path), bodies(path, OTHER)) == (["body of same"] * 2, ["body of same"])
+
+
+async def test_client_cannot_cancel_a_message_by_its_place(path):
+    put(path, "mine", topic=OTHER, **SAME_KEY)
+    (mine,) = ask(path)
+    for name in ("mine", f"{OTHER}+mine", f"@{mine.physical_offset}", f"#{mine.physical_offset}", f"{OTHER}/mine"):
+        put(path, "theirs", TIMER_DEL_UNIQKEY=name, PMQ_CANCELS=str(mine.physical_offset), **SAME_KEY)
+    await advance(path, 60_000)
+    assert bodies(path, OTHER) == ["body of mine"]
+
+
+async def test_cancelled_level_message_that_a_power_cut_lost_does_not_cancel_the_next_one(path):
+    put(path, "kept", DELAY="2")
+    put(path, "lost", DELAY="2")
+    for message in ask(path):
+        assert change(path, RequestCode.CANCEL_DELAYED, message.physical_offset).code == 0
+    cancelled = path.services.delay_cancelled
+    cancelled.passed({2: (0, 1)})
+    assert cancelled.encode() == {"cancelled": {2: [0]}}
+
+
 async def test_message_without_unique_key_is_cancelled_by_its_offset(path):
     for body in (b"a", b"b"):
         path.call(RequestCode.SEND_MESSAGE_V2, send_header("TIMER_DELAY_SEC\x015"), body)

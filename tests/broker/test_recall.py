@@ -104,6 +104,18 @@ async def test_cancelling_message_sent_by_a_client_works_like_a_recall(path):
     assert path.stored(queue_id=2) == []
 
 
+async def test_recall_and_cancelling_message_leave_messages_of_other_topics(path):
+    at = str(path.clock.message_time_ms() + 5000)
+    answers = {}
+    for topic in (TOPIC, "Other"):
+        text = f"UNIQ_KEY\x01K1\x02TIMER_DELIVER_MS\x01{at}"
+        answers[topic] = path.call(RequestCode.SEND_MESSAGE_V2, send_header(text, topic=topic), topic.encode())
+    assert recall(path, answers[TOPIC].ext["recallHandle"]).code == 0
+    path.send(f"UNIQ_KEY\x01K2\x02TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01K1")
+    await advance(path, 60_000)
+    assert (path.stored(), [record.body for record in path.stored("Other")]) == ([], [b"Other"])
+
+
 async def test_a_recall_checks_in_apaches_order(path):
     services, now_ms = path.services, path.clock.message_time_ms()
 

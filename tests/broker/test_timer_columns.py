@@ -86,11 +86,11 @@ async def test_columns_equal_the_decoded_records(seed: int) -> None:
 async def test_ordinary_records_are_read_in_bulk_and_cancelling_ones_marked() -> None:
     t = Columns()
     usual = [t.stored(f"TIMER_DELAY_SEC\x01{n}\x02TIMER_OUT_MS\x01{n}000\x02REAL_TOPIC\x01T") for n in range(5)]
-    cancelling = t.stored("TIMER_DELIVER_MS\x014001\x02TIMER_OUT_MS\x014000\x02TIMER_DEL_UNIQKEY\x01k")
+    cancelling = t.stored("TIMER_DELIVER_MS\x014001\x02TIMER_OUT_MS\x014000\x02TIMER_DEL_UNIQKEY\x01k\x02REAL_TOPIC\x01T")
     columns = t.many([(result.physical_offset, result.size) for result in (*usual, cancelling)])
     assert t.singly == [cancelling.physical_offset]
     assert columns.cancels().tolist() == [False] * 5 + [True]
-    assert columns.records[5].cancels == "k"
+    assert columns.records[5].cancels == "T/k"
     reader = TimerReader(t.store, 1000)
     assert [reader.plain_times(result.physical_offset, result.size) is not None for result in usual] == [True] * 5
     assert reader.plain_times(cancelling.physical_offset, cancelling.size) is None

@@ -48,14 +48,15 @@ class DelayCancelled(ConfigManager):
         self._table.setdefault(level, {})[queue_offset] = end_offset
 
     def passed(self, progress: Mapping[int, tuple[int, int]]) -> None:
-        """Forget messages that the levels have passed.
+        """Forget messages that the levels have passed, and those of records that the store lost in a power cut: a new message
+        gets such a queue offset.
 
         `progress` is that of ScheduleMessageService as read from its file: newer progress may be lost, and the cancelled
         messages would be reached again.
         """
         for level, rows in self._table.items():
-            next_offset, _ = progress.get(level, (0, 0))
-            for queue_offset in [found for found in rows if found < next_offset]:
+            next_offset, max_offset = progress.get(level, (0, 0))
+            for queue_offset in [found for found in rows if not next_offset <= found < max_offset]:
                 del rows[queue_offset]
 
     def encode(self) -> dict[str, Any]:

@@ -108,18 +108,21 @@ def _pending(services: Services, physical_offset: int) -> Pending:
 
 
 def _put_cancelling(services: Services, pending: Pending, host: bytes) -> PutResult:
-    """Put the message that cancels a timer message. Without a unique key the latter is identified by its physical offset,
-    which only this broker understands."""
+    """Put the message that cancels one timer message, identified by the physical offset of its first record. Other brokers,
+    which know only unique keys, cancel all messages with its key and second."""
     properties = pending.properties
     unique_key = properties.get(UNIQ_KEY)
+    first = int(properties.get(PMQ_COPY_OF, pending.record.physical_offset))
     if unique_key:
         key = delete_key(pending.topic, unique_key, with_topic=services.store.config.append_topic_for_timer_delete_key)
     else:
-        key = f"@{properties.get(PMQ_COPY_OF, pending.record.physical_offset)}"
+        key = f"@{first}"
     out_ms = pending.entry.place.out_ms
-    message = services.delivery_times.cancelling(pending.topic, key, unique_key, out_ms, None, host, services.store_host)
+    message = services.delivery_times.cancelling(
+        pending.topic, key, unique_key, out_ms, None, host, services.store_host, first
+    )
     result = services.putter.put_at_once(message)
-    services.timer_messages.cancel_near(out_ms, key)
+    services.timer_messages.cancel_near(message.properties)
     return result
 
 

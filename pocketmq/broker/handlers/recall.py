@@ -30,7 +30,7 @@ def recall_message(services: Services, request: Request[RecallMessageRequestHead
         result = services.putter.put(message)
     except RemotingError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error.remark}") from None
-    services.timer_messages.cancel_near(out_ms, key)
+    services.timer_messages.cancel_near(message.properties)
     response = Response(header=RecallMessageResponseHeader(handle.unique_key, services.config.region_id))
     return services.gate.when_done(response, end_offset=result.end_offset)
 

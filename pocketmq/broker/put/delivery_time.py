@@ -12,7 +12,8 @@ A message with a time in the past is delivered at once. Others wait in the timer
 down to the second as in 5.5.0 (HookUtils.transformTimerMessage), so that Apache's broker finds the same slot. The exact time
 is not lost: it follows from the property and, for a delay, the record's store time.
 
-A cancellation is another message in the same slot, which refers to the message by TIMER_DEL_UNIQKEY and is never delivered.
+A cancellation is another message in the same slot, which refers to messages of its own topic by TIMER_DEL_UNIQKEY and is never
+delivered.
 """
 
 import random
@@ -37,6 +38,8 @@ PMQ_DUE_MS: Final = "PMQ_DUE_MS"
 """PocketMQ's own: due time (epoch ms) of a record that was copied forward, whose store time is that of the copy."""
 PMQ_COPY_OF: Final = "PMQ_COPY_OF"
 """PocketMQ's own: physical offset of the first record of a message that was copied forward."""
+PMQ_CANCELS: Final = "PMQ_CANCELS"
+"""PocketMQ's own: physical offset of the first record of the one message that is cancelled."""
 
 ASKED: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0), (START_DELIVER_TIME, 0))
 """(property with a delivery time, ms per unit of a delay or 0 for an absolute time), in order of precedence."""
@@ -44,7 +47,7 @@ TIMER_PROPERTIES: Final = tuple(name for name, _ in ASKED)
 DELAYING_PROPERTIES: Final = frozenset((DELAY, *TIMER_PROPERTIES))
 RECALL_TAG: Final = "_RECALL_TAG_"
 
-_STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES)  # wrong in a new message from a client
+_STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, PMQ_CANCELS, TIMER_ROLL_TIMES)  # wrong in a new message from a client
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 _PRODUCER_GROUP: Final = "PGROUP"
 _RELATIVE_MS: Final = {name: unit_ms for name, unit_ms in ASKED if unit_ms}
@@ -189,10 +192,12 @@ class DeliveryTimes:
         producer_group: str | None,
         host: bytes,
         store_host: bytes,
+        only: int | None = None,
     ) -> Message:
-        """Return the message that cancels the messages with `key` in the slot of `out_ms`; it is to be put unchanged.
+        """Return the message that cancels the messages of `topic` with `key` in the slot of `out_ms`; it is to be put
+        unchanged. With `only`, it cancels just the one whose first record has that physical offset.
 
-        As made by 5.5.0's RecallMessageProcessor. `host` is the requesting client's address, packed as in records.
+        As made by 5.5.0's RecallMessageProcessor, which does not know `only`. `host` is the requesting client's address, packed as in records.
         """
         now_ms = self._clock.message_time_ms()
         properties = {
@@ -203,6 +208,8 @@ class DeliveryTimes:
         }
         if unique_key:
             properties[UNIQ_KEY] = unique_key
+        if only is not None:
+            properties[PMQ_CANCELS] = str(only)
         if producer_group:
             properties[_PRODUCER_GROUP] = producer_group
         message = Message(topic, 0, b"0", host, store_host, born_timestamp_ms=now_ms, properties=properties)

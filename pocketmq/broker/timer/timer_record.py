@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.delivery_time import (
     ASKED,
+    PMQ_CANCELS,
     PMQ_COPY_OF,
     PMQ_DUE_MS,
     TIMER_DEL_UNIQKEY,
@@ -38,13 +39,39 @@ class TimerRecord(NamedTuple):
     topic: str
     unique_key: str
     cancels: str | None
-    """Key of the messages of its slot that it cancels; such a record is not a message itself."""
+    """Key of the messages of its slot that it cancels (`cancel_key`); such a record is not a message itself."""
     copy_of: int | None
 
     def keys(self, physical_offset: int) -> set[str]:
         """Return the keys that cancel this record: those of 5.5.0, 5.3 and this broker, and that of a later copy."""
-        first = physical_offset if self.copy_of is None else self.copy_of
-        return {self.unique_key, f"{self.topic}+{self.unique_key}", f"@{first}", superseded_key(physical_offset)}
+        topic, unique_key = self.topic, self.unique_key
+        at = _place_name(physical_offset if self.copy_of is None else self.copy_of)
+        names = (at, unique_key, f"{topic}+{unique_key}") if unique_key else (at,)
+        return {at, superseded_key(physical_offset), *(_in_topic(topic, name) for name in names)}
+
+
+def cancel_key(properties: dict[str, str]) -> str | None:
+    """Return the key of the messages that a record cancels; None if it is a message itself.
+
+    TIMER_DEL_UNIQKEY names messages of the record's own topic: it may be set by whoever may send to that topic, while unique
+    keys are chosen by clients and may be the same in several topics. A record of this broker's commands cancels one message by
+    its place, and has the unique key for other brokers. If one of them stored the record again, the place no longer counts.
+    """
+    name = properties.get(TIMER_DEL_UNIQKEY)
+    if name is None:
+        return None
+    place = properties.get(PMQ_CANCELS, "")
+    if place.isdecimal() and (TIMER_ROLL_TIMES not in properties or PMQ_COPY_OF in properties):
+        return _place_name(int(place))
+    return _in_topic(properties.get(REAL_TOPIC, ""), name)
+
+
+def _place_name(physical_offset: int) -> str:
+    return f"@{physical_offset}"
+
+
+def _in_topic(topic: str, name: str) -> str:
+    return f"{topic}/{name}"  # no topic contains a slash
 
 
 def superseded_key(physical_offset: int) -> str:
@@ -73,7 +100,7 @@ def timer_record(properties: dict[str, str], size: int, store_timestamp_ms: int,
         store_timestamp_ms,
         get(REAL_TOPIC, ""),
         get(UNIQ_KEY, ""),
-        get(TIMER_DEL_UNIQKEY),
+        cancel_key(properties),
         None if copy_of is None else int(copy_of),
     )
 

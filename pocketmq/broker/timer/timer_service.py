@@ -23,11 +23,12 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delayed_copy import due_copy
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink, LogSink
+from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
 from pocketmq.broker.timer.copy_forward import CopyForward
 from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
 from pocketmq.broker.timer.pending_timers import PendingTimer, PendingTimers
 from pocketmq.broker.timer.timer_enqueue import ENTER_EVERY_MS, Progress, TimerEnqueue, TimerReader
-from pocketmq.broker.timer.timer_record import read_timer_record
+from pocketmq.broker.timer.timer_record import cancel_key, read_timer_record
 from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.timers import Timer
@@ -424,12 +425,10 @@ class TimerMessageService:
         self._enter_all()
         return self._timer_store.count_at(out_ms)
 
-    def cancel_near(self, out_ms: int, key: str) -> None:
-        """Apply a cancelling message that was just put, without waiting for the end of the turn.
-
-        `key` is TIMER_DEL_UNIQKEY: the unique key, `topic+unique key`, or `@<physical offset of the record>`.
-        """
-        if out_ms < self._loader.loaded_to_ms:
+    def cancel_near(self, properties: dict[str, str]) -> None:
+        """Apply a cancelling message that was just put with these properties, without waiting for the end of the turn."""
+        out_ms, key = int(properties[TIMER_OUT_MS]), cancel_key(properties)
+        if key is not None and out_ms < self._loader.loaded_to_ms:
             self._near.cancel(out_ms, key)
 
     def may_remove(self, end_offset: int) -> bool:
