@@ -12,8 +12,8 @@ A message with a time in the past is delivered at once. Others wait in the timer
 down to the second as in 5.5.0 (HookUtils.transformTimerMessage), so that Apache's broker finds the same slot. The exact time
 is not lost: it follows from the property and, for a delay, the record's store time.
 
-A cancellation is another message in the same slot, which refers to messages of its own topic by TIMER_DEL_UNIQKEY and is never
-delivered.
+A cancellation is another message in the same slot, which refers to messages of its own topic by TIMER_DEL_UNIQKEY and is
+never delivered.
 """
 
 import random
@@ -197,7 +197,8 @@ class DeliveryTimes:
         """Return the message that cancels the messages of `topic` with `key` in the slot of `out_ms`; it is to be put
         unchanged. With `only`, it cancels just the one whose first record has that physical offset.
 
-        As made by 5.5.0's RecallMessageProcessor, which does not know `only`. `host` is the requesting client's address, packed as in records.
+        As made by 5.5.0's RecallMessageProcessor, which does not know `only`. `host` is the requesting client's address,
+        packed as in records.
         """
         now_ms = self._clock.message_time_ms()
         properties = {

@@ -18,7 +18,6 @@ public final class Layout {
     public static final int BLANK_SIZE = 8;
     public static final int CONSUME_QUEUE_UNIT_SIZE = 20;
     public static final long HOLE_TAGS_CODE = 9223372036854775807L;
-    public static final int CHECKPOINT_SIZE = 40;
     public static final int COMPRESSED_FLAG = 1;
     public static final int CRC_MASK = 2147483647;
     public static final int SECTOR_SIZE = 512;
