@@ -94,6 +94,30 @@ async def test_master_refused_as_second_by_all_name_servers_takes_messages_once_
             assert await send(client, second) == [ResponseCode.SUCCESS]
 
 
+async def test_promoted_slave_repeats_no_delivery_whose_progress_it_did_not_copy(monkeypatch: Any) -> None:
+    disk = MemoryDisk()
+    now = "TIMER_DELIVER_MS\x01{}\x02"
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as master:  # noqa: SIM117  # the order of stops
+        async with running_broker(ns, store=SLAVE, broker_id=1, disk=disk) as slave:
+            await send(client, master, 2, properties=TIMER_1)
+            await send(client, master, 1, properties=LEVEL_1)
+            await until(lambda: master.services.store.max_offset("T", 0) == 3)
+            await until(lambda: slave.services.schedule.progress().get(1) == (1, 1) and timers_known_delivered_ms(disk) > 0)
+            monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.SlaveSynchronize._begin", lambda *_, **__: None)
+            due_ms = time.time_ns() // 1_000_000 + 1000
+            alike = f"UNIQ_KEY\x01same\x02{now.format(due_ms)}"
+            for properties in (TIMER_1, alike, alike, now.format(due_ms + 1)):
+                await send(client, master, 2, properties=properties)
+            for key in "ab":
+                await send(client, master, 1, properties=f"{LEVEL_1}UNIQ_KEY\x01{key}\x02")
+            await until(lambda: master.services.store.max_offset("T", 0) == 13)
+            await send(client, master, 1, properties=TIMER_9)
+            await until(lambda: end_of(slave) == end_of(master))
+    async with running_broker(disk=disk) as promoted:
+        await until(lambda: promoted.services.store.max_offset("T", 0) >= 14)
+        assert [body for body, _ in delivered(promoted)[13:]] == ["0"], "only what is due now"
+
+
 async def test_slave_has_a_new_topic_as_soon_as_it_has_its_first_message(monkeypatch: Any) -> None:
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 3600.0)
     async with (

@@ -62,6 +62,8 @@ def recover_tables(
         made[groups] = _make_groups(topics, groups, offsets)
     if schedule.file.is_missing:
         made[schedule] = _make_delay_offsets(store, schedule)
+    elif was_copy:
+        _advance_delay_offsets(store, schedule)
     if (
         offsets.file.is_missing
         and not offsets.table
@@ -151,6 +153,20 @@ def _make_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -
     if lines:
         schedule.persist()
     return lines
+
+
+def _advance_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -> None:
+    """Move copied progress, which is a few seconds old, to the first message without a copy in the log."""
+    for queue in store.queues:
+        if queue.topic != SCHEDULE_TOPIC:
+            continue
+        level = queue.queue_id + 1
+        begin = next_offset = max(schedule.next_offset(level), queue.min_offset)
+        while next_offset < queue.max_offset and _is_delivered(store, queue, next_offset):
+            next_offset += 1
+        if next_offset > begin:
+            log.info("delay level %d: %d deliveries after the last copy of its progress", level, next_offset - begin)
+            schedule.begin_at(level, next_offset)
 
 
 def _newest_delivered(store: MessageStore, queue: ConsumeQueue) -> int | None:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.timer.delivered_copies import WINDOW_MS
 from pocketmq.broker.timer.timer_columns import MANY, Mask, TimerColumns, read_columns, topic_hash
 from pocketmq.broker.timer.timer_record import TimerRecord, plain_times, read_timer_record, timer_record
 from pocketmq.broker.timer.unit_check import UnitCheck
@@ -124,6 +125,8 @@ class TimerEnqueue:
         self._window_left = 0
         self.soonest_ms = _FAR_MS
         """Lower bound of TIMER_OUT_MS of messages not yet entered."""
+        self.maybe_delivered: list[tuple[int, int]] = []
+        """(due time, physical offset) of messages entered again that were due before the log's last record."""
 
     def expect(self, out_ms: int) -> None:
         """Announce that a message with this TIMER_OUT_MS will be put into the timer topic."""
@@ -188,6 +191,10 @@ class TimerEnqueue:
     def _go_through(self, recovered: RecoveredTimers, progress: Progress | None, check: UnitCheck | None) -> None:
         end = self._store.max_offset(TIMER_TOPIC, 0)
         due_before_ms, place_before = recovered.delivered_before
+        last_ms = self._store.commit_log.last_store_timestamp_ms
+        # Not if the progress is unknown or old: there could be any number of deliveries.
+        from_ms = last_ms - WINDOW_MS if due_before_ms > last_ms - WINDOW_MS else last_ms
+        self.maybe_delivered.clear()
         resident_max = min(RESIDENT_MAX, self._store.config.mapped_memory_resident_max)
         self.queue_offset = 0
         while (next_units := self._next_units(ENTERED_AGAIN_AT_ONCE))[1]:
@@ -200,6 +207,8 @@ class TimerEnqueue:
                         return
                 pending = (columns.dues_ms > due_before_ms) | ((columns.dues_ms == due_before_ms) & (places >= place_before))
                 pending |= rows.queue_offsets >= recovered.queue_offset
+                due = pending & columns.found & (columns.dues_ms <= last_ms) & (columns.dues_ms > from_ms)
+                self.maybe_delivered += zip(columns.dues_ms[due].tolist(), places[due].tolist(), strict=True)
                 pending |= columns.cancels()
                 now_ms = self._clock.message_time_ms()
                 bases = self._timer_store.roll_base(columns.stores_ms, now_ms)

@@ -25,6 +25,7 @@ from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink, LogSink
 from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
 from pocketmq.broker.timer.copy_forward import CopyForward
+from pocketmq.broker.timer.delivered_copies import delivered_of
 from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
 from pocketmq.broker.timer.pending_timers import PendingTimer, PendingTimers
 from pocketmq.broker.timer.timer_enqueue import ENTER_EVERY_MS, Progress, TimerEnqueue, TimerReader
@@ -127,6 +128,7 @@ class TimerMessageService:
         self._done = before
         if not recovered.complete:
             self._entry.enter_again(recovered, progress)
+            self._loader.delivered = delivered_of(store, self._entry.maybe_delivered)
             # This must be on disk before any unit is rolled.
             timer_store.mark(0, self._entry.queue_offset)
             timer_store.flush(timer_store.state, now_ms)

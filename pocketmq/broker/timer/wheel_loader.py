@@ -8,7 +8,7 @@ unit in both slots.)
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final, Protocol
 
 import numpy as np
@@ -60,6 +60,8 @@ class WheelLoader:
         self._seen = OffsetDedup()
         # Messages before this pair were delivered by an earlier process, if they lie before that physical offset.
         self._delivered_before, self._entered_to = _NOTHING, -1
+        self.delivered: Set[int] = frozenset()
+        """Physical offsets of messages that were delivered although their progress is not in the timer files."""
 
     def begin(self, delivered_before: tuple[int, int], entered_to: int) -> None:
         """Begin with the slot of the read time, into which late messages are entered."""
@@ -221,6 +223,8 @@ class WheelLoader:
         is_relative: bool,
         store_ms: int,
     ) -> None:
+        if physical_offset in self.delivered:
+            return
         due_ms, difference = nominal_ms, None
         if is_relative:
             difference = self._steps.difference_at(physical_offset, store_ms)
