@@ -1,6 +1,8 @@
 """Values in Apache's text forms, and tables of the wire whose keys are message queues."""
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -49,3 +51,13 @@ def topic_config_text(config: TopicConfig) -> str:
 def safe_name(name: str) -> str:
     """Return a file name for a name that a client has chosen."""
     return re.sub(r"[^\w@#.:-]", "_", name).lstrip(".")[:200] or "_"
+
+
+def write_beside_others(path: Path, data: bytes, mode: int) -> None:
+    """Write a file in a folder that is open to all users: a link that somebody has put there is not followed.
+
+    `mode`: of a new file. Raises OSError.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

@@ -1,12 +1,11 @@
 """Messages as a broker stores them, with all fields, and the texts in which Apache's tool shows them."""
 
 import base64
-import os
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pocketmq.admin.admin_client import AdminError
-from pocketmq.admin.formats import safe_name, time_millis
+from pocketmq.admin.formats import safe_name, time_millis, write_beside_others
 from pocketmq.client.message import MessageExt, decode_messages
 from pocketmq.store.format.host import host_text
 from pocketmq.store.format.record import Record, decode_record
@@ -139,10 +138,7 @@ def write_body(message: MessageExt, number: int = 0) -> str:
     """Write a message's body to a file named by its id; return the path. `number`: for further messages of the same id."""
     BODIES.mkdir(parents=True, exist_ok=True)
     path = BODIES / (safe_name(message.msg_id) + (f"_{number}" if number else ""))
-    # The folder is open to all users: a link that somebody has put there is not followed.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(message.body)
+    write_beside_others(path, message.body, 0o600)
     return str(path)
 
 

@@ -143,6 +143,15 @@ def test_a_link_in_the_place_of_a_body_is_not_followed(mqadmin: Mqadmin, broker:
     assert precious.read_text() == "precious"
 
 
+def test_a_link_in_the_place_of_an_export_is_not_followed(mqadmin: Mqadmin, broker: str, tmp_path: Path) -> None:
+    precious, link = tmp_path / "precious", tmp_path / "topic.json"
+    precious.write_text("precious")
+    link.symlink_to(precious)
+    printed = mqadmin("exportMetadata", "-b", broker, "-t", "-f", str(tmp_path))
+    assert precious.read_text() == "precious"
+    assert str(link) in printed.err
+
+
 def test_queue_units_end_at_the_queues_end(mqadmin: Mqadmin, broker: str) -> None:
     made(mqadmin, broker, "Units")
     mqadmin("sendMessage", "-t", "Units", "-p", "x")

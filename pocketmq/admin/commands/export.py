@@ -10,6 +10,7 @@ from pocketmq.admin.command import Run, command, option, targets
 from pocketmq.admin.commands.broker import broker_config
 from pocketmq.admin.commands.cluster import first_rate, totals_of_day
 from pocketmq.admin.commands.route import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.admin.formats import write_beside_others
 from pocketmq.admin.output import pretty
 from pocketmq.admin.versions import version_name
 from pocketmq.remoting import fastjson
@@ -40,7 +41,7 @@ def _write(run: Run, folder: str, name: str, document: Any) -> object:
     path = Path(folder.strip(), name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(pretty(document), "utf-8")
+        write_beside_others(path, pretty(document).encode(), 0o644)
     except OSError as error:
         raise AdminError(f"{path}: {error.strerror}") from None
     run.say(f"export {path} success")
