@@ -29,7 +29,7 @@ def decode_body(declared: type[B], body: bytes, size_max: int = FRAME_SIZE_MAX) 
         raise ValueError(f"it has {len(body)} bytes, the limit is {size_max}")
     try:
         return msgspec.json.decode(body, type=declared, strict=False)
-    except (msgspec.DecodeError, RecursionError):
+    except fastjson.DECODE_ERRORS:
         pass
     try:
         return msgspec.convert(_without_nulls(fastjson.loads(body)), declared, strict=False)

@@ -4,6 +4,7 @@
 declared header in one pass. `Response` is the answer of a handler; it is encoded once, when it is sent.
 """
 
+import logging
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,12 +14,15 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode, ResponseCode
+from pocketmq.remoting.fastjson import DECODE_ERRORS
 from pocketmq.remoting.frame import Frame, FrameError, frame_head
 from pocketmq.remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
-from pocketmq.remoting.header_keys import KEYS_MAX, decode_fields, refuse_duplicate_keys, too_many_keys
+from pocketmq.remoting.header_keys import KEYS_MAX, HeaderError, decode_fields, not_a_command, too_many_keys
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from pocketmq.remoting.signature import Credentials
 from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
+
+log = logging.getLogger("remoting")
 
 H = TypeVar("H", bound=CommandHeader)
 Buffer = bytes | memoryview
@@ -108,13 +112,9 @@ class Request(_RequestParts, msgspec.Struct, Generic[H], gc=False):
         """Return all fields as text."""
         serialize_type, header, _ = self.frame
         if serialize_type == JSON:
-            with suppress(msgspec.DecodeError):
+            with suppress(*DECODE_ERRORS):
                 return _decode_ext(header).ext or {}
         return decode_header(serialize_type, header).ext or {}
-
-
-DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Exceptions of msgspec for invalid JSON, text that is not UTF-8, and too deep nesting."""
 
 
 class _Ext(msgspec.Struct, gc=False):
@@ -125,7 +125,10 @@ _decode_ext = msgspec.json.Decoder(_Ext).decode
 
 
 def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
-    """Decode a header of either serialisation. Raises FrameError if it is invalid or has a duplicate key."""
+    """Decode a header of either serialisation.
+
+    Raises HeaderError if it is invalid or has a duplicate key, FrameError if it is of neither serialisation.
+    """
     if serialize_type == JSON:
         command = _decode_json(header)
     elif serialize_type == ROCKETMQ:
@@ -138,8 +141,7 @@ def decode_header(serialize_type: int, header: bytes) -> RemotingCommand:
 
 def _decode_json(header: bytes) -> RemotingCommand:
     """Decode a JSON header. Field values may also be numbers, as the C++ client writes them; null means absent."""
-    fields = decode_fields(header)
-    refuse_duplicate_keys(header, fields)
+    fields = {name: value for name, value in decode_fields(header).items() if value is not None}
     try:
         return msgspec.convert(fields, RemotingCommand)
     except msgspec.ValidationError:
@@ -150,7 +152,7 @@ def _decode_json(header: bytes) -> RemotingCommand:
             fields["extFields"] = {name: _text(value) for name, value in ext.items() if value is not None}
         return msgspec.convert(fields, RemotingCommand, strict=False)
     except (*DECODE_ERRORS, AttributeError) as error:
-        raise FrameError(f"header is not a command in JSON: {error}") from None
+        raise not_a_command(error) from None
 
 
 def _text(value: Any) -> str:
@@ -169,14 +171,14 @@ def _decode_binary(header: bytes) -> RemotingCommand:
         while at < len(ext_bytes):
             key, at = _take(ext_bytes, at, _I16)
             value, at = _take(ext_bytes, at, _I32)
-            name = key.decode()
+            name = key.decode(errors="replace")
             if name in ext:
-                raise FrameError(f"duplicate key {clipped(name)!r} in the header")
-            ext[name] = value.decode()
+                raise HeaderError(f"duplicate key {clipped(name)!r} in the header")
+            ext[name] = value.decode(errors="replace")
             if len(ext) > KEYS_MAX:
                 raise too_many_keys()
-    except (struct.error, UnicodeDecodeError) as error:
-        raise FrameError(f"binary header cannot be read: {error}") from None
+    except struct.error as error:
+        raise HeaderError(f"binary header cannot be read: {error}") from None
     language_name = _LANGUAGE_NAMES.get(language, LanguageCode.OTHER.name)
     return RemotingCommand(code, language_name, version, opaque, flag, remark.decode(errors="replace") or None, ext or None)
 
@@ -185,7 +187,7 @@ def _take(data: bytes, position: int, length_format: struct.Struct) -> tuple[byt
     (length,) = length_format.unpack_from(data, position)
     start = position + length_format.size
     if length > len(data) - start:
-        raise FrameError(f"length {length} runs over the end of a binary header of {len(data)} bytes")
+        raise HeaderError(f"length {length} runs over the end of a binary header of {len(data)} bytes")
     return data[start : start + length], start + length
 
 
@@ -243,21 +245,29 @@ class Response:
         self.remark = remark
 
     def encode_into(self, out: list[Buffer], opaque: int, serialize_type: int) -> None:
-        """Append the buffers of the frame to `out`."""
+        """Append the buffers of the frame to `out`; those of an error if this answer cannot be encoded."""
+        try:
+            head = self._head(opaque, serialize_type)
+            if len(head) > HEADER_SIZE_MAX:
+                raise ValueError(f"its header has {len(head)} bytes, the limit is {HEADER_SIZE_MAX}")
+            _frame_into(out, serialize_type, head, self.body)
+        except Exception as error:
+            log.exception("an answer of code %s cannot be encoded", self.code)
+            remark = f"the answer cannot be encoded: {clipped(error)}".encode(errors="replace").decode()
+            head = Response(ResponseCode.SYSTEM_ERROR, remark=remark)._head(opaque, serialize_type)
+            _frame_into(out, serialize_type, head, b"")
+
+    def _head(self, opaque: int, serialize_type: int) -> bytes:
         header, remark = self.header, self.remark
         if remark is not None and len(remark) > QUOTE_SIZE_MAX:
             remark = remark_of(remark)
         if serialize_type == ROCKETMQ:
             ext = None if header is None else ext_map(header)
-            head = _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, remark, ext)
-        else:  # a shorter form of `_encode_json`, because every answer takes this path
-            key, ext_fields = (b"", b"") if header is None else (b',"extFields":', ext_json(header))
-            remark_json = b"" if remark is None else _remark_json(remark)
-            head = _JSON_RESPONSE % (self.code, key, ext_fields, opaque, remark_json)
-        if len(head) > HEADER_SIZE_MAX:
-            remark = f"the answer's header has {len(head)} bytes, the limit is {HEADER_SIZE_MAX}"
-            return Response(ResponseCode.SYSTEM_ERROR, remark=remark).encode_into(out, opaque, serialize_type)
-        _frame_into(out, serialize_type, head, self.body)
+            return _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, remark, ext)
+        # A shorter form of `_encode_json`, because every answer takes this path.
+        key, ext_fields = (b"", b"") if header is None else (b',"extFields":', ext_json(header))
+        remark_json = b"" if remark is None else _remark_json(remark)
+        return _JSON_RESPONSE % (self.code, key, ext_fields, opaque, remark_json)
 
 
 def encode_request(

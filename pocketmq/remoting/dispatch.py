@@ -6,6 +6,8 @@ serves and the header that it expects. It may raise `RemotingError(code, remark)
 There are two ways to decode a request. The fast path decodes a JSON header that starts with `{"code":N,`, as those of all
 known clients do, directly into the route's header. The general path decodes to text fields first; it serves the binary
 serialisation, responses, and headers of any other shape. A test checks that both give the same result.
+
+A header that cannot be read is an error of its request alone, which is answered; others of the connection are served.
 """
 
 import logging
@@ -17,7 +19,6 @@ import msgspec
 from pocketmq.remoting.bodies import REQUEST_BODY_SIZE_MAX, Body, decode_body
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
 from pocketmq.remoting.command import (
-    DECODE_ERRORS,
     Buffer,
     RemotingCommand,
     Request,
@@ -26,9 +27,10 @@ from pocketmq.remoting.command import (
     request_decoder,
     typed_request,
 )
-from pocketmq.remoting.frame import Frame, FrameError
+from pocketmq.remoting.fastjson import DECODE_ERRORS
+from pocketmq.remoting.frame import HEADER_TOO_LARGE, Frame
 from pocketmq.remoting.header import CommandHeader
-from pocketmq.remoting.header_keys import refuse_duplicate_keys, unique_keys_check
+from pocketmq.remoting.header_keys import HeaderError, decode_fields, opaque_and_flag, unique_keys_check
 from pocketmq.runtime.peer_text import clipped
 
 log = logging.getLogger("remoting")
@@ -172,26 +174,30 @@ class Dispatcher:
     def serve(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
         """Serve one frame; append the answer to `out` if it is ready. Raises FrameError if the connection must be closed."""
         serialize_type, header, body = frame
-        if serialize_type != JSON:
-            self._serve_general(channel, frame, out)
-            return
-        quick = self._quick.get(header[:_START_SIZE]) or self._quick.get(header[: header.find(b",", 0, 24)])
-        if quick is None:
-            quick = self._add_quick(header)
-        if quick is None:
-            self._serve_general(channel, frame, out)
-            return
-        decode, is_unique, handler = quick
         try:
-            request = decode(header)
-        except DECODE_ERRORS:
-            self._serve_general(channel, frame, out)
+            if serialize_type != JSON:
+                self._serve_general(channel, frame, out)
+                return
+            quick = self._quick.get(header[:_START_SIZE]) or self._quick.get(header[: header.find(b",", 0, 24)])
+            if quick is None:
+                quick = self._add_quick(header)
+            if quick is None:
+                self._serve_general(channel, frame, out)
+                return
+            decode, is_unique, handler = quick
+            try:
+                request = decode(header)
+            except DECODE_ERRORS:
+                self._serve_general(channel, frame, out)
+                return
+            if request.flag & FLAG_RESPONSE:
+                self._serve_general(channel, frame, out)
+                return
+            if not is_unique(header, request):
+                decode_fields(header)  # raises HeaderError for a duplicate key
+        except HeaderError as error:
+            _answer_unreadable(channel, frame, error, out)
             return
-        if request.flag & FLAG_RESPONSE:
-            self._serve_general(channel, frame, out)
-            return
-        if not is_unique(header, request):
-            refuse_duplicate_keys(header)
         request.body = body
         request.channel = channel
         request.frame = frame
@@ -209,6 +215,8 @@ class Dispatcher:
 
     def _serve_general(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
         serialize_type, header, body = frame
+        if serialize_type & HEADER_TOO_LARGE:
+            raise HeaderError(body.decode())
         command = decode_header(serialize_type, header)
         command.body = body
         if command.is_response:
@@ -245,13 +253,29 @@ class Dispatcher:
         if isinstance(response, Deferred):
             response.bind(request.channel, request.opaque, request.frame[0])
             return
-        try:
-            response.encode_into(out, request.opaque, request.frame[0])
-        except Exception as error:
-            log.exception("the answer to request code %d from %s cannot be encoded", request.code, request.channel)
-            raise FrameError(f"the answer to request code {request.code} cannot be encoded: {clipped(error)}") from None
+        response.encode_into(out, request.opaque, request.frame[0])
 
     @staticmethod
     def _refuse(command: RemotingCommand, serialize_type: int, code: int, remark: str, out: list[Buffer]) -> None:
         if not command.flag & FLAG_ONEWAY:
             Response(code, remark=remark).encode_into(out, command.opaque, serialize_type)
+
+
+def _answer_unreadable(channel: Any, frame: Frame, error: HeaderError, out: list[Buffer]) -> None:
+    """Answer a request whose header cannot be read, or fail the request whose answer cannot be read.
+
+    Raises HeaderError if the header does not say which request it is of: its peer could only wait for an answer.
+    """
+    serialize_type, header, _ = frame
+    serialize_type &= ~HEADER_TOO_LARGE
+    found = opaque_and_flag(serialize_type, header)
+    if found is None:
+        raise error
+    opaque, flag = found
+    log.warning("a request of %s cannot be read: %s", channel, error)
+    if flag & FLAG_RESPONSE:
+        command = RemotingCommand(ResponseCode.SYSTEM_ERROR, opaque=opaque, flag=FLAG_RESPONSE, remark=str(error))
+        command.body, command.serialize_type = b"", serialize_type
+        channel.response_received(command)
+    elif not flag & FLAG_ONEWAY:
+        Response(ResponseCode.SYSTEM_ERROR, remark=str(error)).encode_into(out, opaque, serialize_type)

@@ -15,6 +15,8 @@ LOOSE_SIZE_MAX: Final = 256 * 1024
 """Maximum size in bytes of a text that is not strict JSON. Real ones have some 100 bytes per queue or broker."""
 ANSWER_SIZE_MAX: Final = 64 * 1024 * 1024
 """The same limit for an answer to a tool, which does nothing else meanwhile."""
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Exceptions of msgspec for invalid JSON, text that is not UTF-8, and too deep nesting."""
 TOO_DEEP: Final = "objects or lists are nested too deep"
 
 # A string; an unterminated string up to the end of the text; a numeric key; an object key without nested objects. Each match
@@ -25,21 +27,34 @@ _ODD: Final = re.compile(
 )
 
 
+# Text up to an escaped surrogate without its other half, in one piece; or that surrogate.
+_LONE: Final = re.compile(
+    r"((?:[^\\]++|\\[^u]|\\u(?:[^dD]|[dD][^89a-fA-F])|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)++)|\\u[dD][89a-fA-F]..", re.DOTALL
+)
+
+
+def valid_unicode(text: bytes) -> bytes:
+    """Return JSON whose bytes that are not UTF-8 are U+FFFD, and whose lone surrogates are `?`, as Apache's servers read it.
+
+    Clients in C++ and PHP send texts in their own encoding (GBK), those in Node and Python escape halves of a character.
+    """
+    return _LONE.sub(lambda found: found[1] or "?", text.decode("utf-8", "replace")).encode()
+
+
 def loads(text: bytes | str, loose_size_max: int = LOOSE_SIZE_MAX) -> Any:
-    """Parse JSON; with unquoted numeric keys or object keys, of at most `loose_size_max` bytes. Raises ValueError."""
+    """Parse JSON; with unquoted keys, or not valid Unicode, of at most `loose_size_max` bytes. Raises ValueError."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if len(text) > loose_size_max:
             raise ValueError(
                 f"{error}; JSON with unquoted keys may have at most {loose_size_max} bytes, not {len(text)}"
             ) from None
-    if isinstance(text, bytes):
-        text = text.decode()
+    valid = valid_unicode(text if isinstance(text, bytes) else text.encode("utf-8", "replace")).decode()
     try:
-        return msgspec.json.decode(_ODD.sub(_strict, text))
+        return msgspec.json.decode(_ODD.sub(_strict, valid))
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
 

@@ -22,8 +22,13 @@ _SMALL_READ: Final = 4096
 """Smaller reads are collected in one buffer: a bytes object for each would take many times its size."""
 
 
+HEADER_TOO_LARGE: Final = 0x100
+"""Added to the serialise type of a frame whose header is too large: `header` is its two ends, and `body` says so."""
+_ENDS_SIZE: Final = 4096
+
+
 class FrameError(Exception):
-    """Invalid frame or header. The connection must be closed without an answer, except to a `foreign` protocol."""
+    """Invalid frame. The connection must be closed without an answer, except to a `foreign` protocol."""
 
     def __init__(self, reason: str, foreign: Foreign | None = None) -> None:
         super().__init__(reason)
@@ -92,14 +97,15 @@ class FrameBuffer:
                 if (foreign := foreign_protocol(data, start)) is not None:
                     raise FrameError(foreign.reason, foreign)
                 raise FrameError(f"frame of {length + 4} bytes, limit {self._frame_size_max}")
-            if header_end - start - 8 > self._header_size_max:
-                raise FrameError(f"header of {mark & 0xFFFFFF} bytes, limit (maxHeaderBytes) {self._header_size_max}")
             if header_end > frame_end:
                 raise FrameError(f"header of {mark & 0xFFFFFF} bytes does not fit into a frame of {length + 4} bytes")
             if frame_end > end:
                 needed = frame_end - start
                 break
-            frames.append((mark >> 24, data[start + 8 : header_end], data[header_end:frame_end]))
+            if header_end - start - 8 > self._header_size_max:
+                frames.append(self._too_large(mark >> 24, data, start + 8, header_end))
+            else:
+                frames.append((mark >> 24, data[start + 8 : header_end], data[header_end:frame_end]))
             start = frame_end
             if len(frames) == frames_max and start < end:
                 # Bytes already split are discarded only when they exceed the rest, so that a byte is copied once on average.
@@ -111,6 +117,12 @@ class FrameBuffer:
             self.held = end - start
             self._needed = needed
         return frames
+
+    def _too_large(self, serialize_type: int, data: bytes, start: int, end: int) -> Frame:
+        """Return what is kept of a frame whose header is too large to be decoded: its request is answered all the same."""
+        ends = data[start : start + _ENDS_SIZE] + b"\n" + data[end - _ENDS_SIZE : end]
+        problem = f"header of {end - start} bytes, limit (maxHeaderBytes) {self._header_size_max}"
+        return serialize_type | HEADER_TOO_LARGE, ends, problem.encode()
 
     def clear(self) -> None:
         """Discard an unfinished frame, and the bytes that are not split yet."""

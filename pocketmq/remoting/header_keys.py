@@ -11,8 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.remoting.codes import JSON, ROCKETMQ
+from pocketmq.remoting.fastjson import DECODE_ERRORS, valid_unicode
 from pocketmq.remoting.frame import FrameError
 from pocketmq.remoting.header import CommandHeader, is_optional
+from pocketmq.remoting.layout import BINARY_FIXED_STRUCT
 from pocketmq.runtime.peer_text import clipped
 
 KEY_START: Final = b'"'
@@ -23,7 +26,27 @@ TOP_LEVEL_KEYS: Final = 8
 KEYS_MAX: Final = 8_192
 """Maximum number of keys of a header that is parsed key by key; clients send some twenty."""
 _COLON_OF_KEY: Final = re.compile(rb'"[ \t\r\n]*+:')
+_OPAQUE: Final = re.compile(rb'"opaque"\s*+:\s*+(-?\d{1,10})\b')
+_FLAG: Final = re.compile(rb'"flag"\s*+:\s*+(\d{1,10})\b')
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class HeaderError(FrameError):
+    """Header that cannot be read. If it has an opaque, its request is answered with this text and the connection goes on."""
+
+
+def opaque_and_flag(serialize_type: int, header: bytes) -> tuple[int, int] | None:
+    """Return opaque and flag of a header that cannot be read; None if it has no opaque, or several."""
+    if serialize_type == ROCKETMQ and len(header) >= BINARY_FIXED_STRUCT.size:
+        *_, opaque, flag = BINARY_FIXED_STRUCT.unpack_from(header)
+        return opaque, flag
+    opaques = set(map(int, _OPAQUE.findall(header))) if serialize_type == JSON else set()
+    if len(opaques) != 1 or not -(2**31) <= (opaque := opaques.pop()) < 2**31:
+        return None
+    flag = 0
+    for found in _FLAG.findall(header):
+        flag |= int(found)
+    return opaque, flag
 
 
 def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], bool]:
@@ -53,17 +76,19 @@ def unique_keys_check(declared: type[CommandHeader]) -> Callable[[bytes, Any], b
 
 
 def decode_fields(header: bytes) -> dict[str, Any]:
-    """Decode a header to a dict. Raises FrameError."""
+    """Decode a header, which may be not valid Unicode, to a dict. Raises HeaderError also if it has a duplicate key."""
     try:
-        return _decode_object(header)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FrameError(f"header is not a command in JSON: {error}") from None
+        try:
+            fields = _decode_object(header)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            fields = _decode_object(header := valid_unicode(header))
+    except DECODE_ERRORS as error:
+        raise not_a_command(error) from None
+    _refuse_duplicate_keys(header, fields)
+    return fields
 
 
-def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -> None:
-    """Raise FrameError if an object in `header` has a duplicate key. `fields`: the decoded header, if available."""
-    if fields is None:
-        fields = decode_fields(header)
+def _refuse_duplicate_keys(header: bytes, fields: dict[str, Any]) -> None:
     ext = fields.get("extFields")
     distinct = len(fields) + (len(ext) if isinstance(ext, dict) else 0)
     if distinct > KEYS_MAX:
@@ -80,12 +105,17 @@ def refuse_duplicate_keys(header: bytes, fields: dict[str, Any] | None = None) -
     try:
         json.loads(header, object_pairs_hook=_once, parse_int=len, parse_float=len)
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"header is not a command in JSON: {error}") from None
+        raise not_a_command(error) from None
 
 
-def too_many_keys() -> FrameError:
+def not_a_command(error: Exception) -> HeaderError:
+    """Return the error for a header that is no JSON object with the fields of a command."""
+    return HeaderError(f"header is not a command in JSON: {clipped(error)}")
+
+
+def too_many_keys() -> HeaderError:
     """Return the error for a header with more than KEYS_MAX keys."""
-    return FrameError(f"the header has more than {KEYS_MAX} keys")
+    return HeaderError(f"the header has more than {KEYS_MAX} keys")
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -93,5 +123,5 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise FrameError(f"duplicate key {clipped(name)!r} in the header")
+        raise HeaderError(f"duplicate key {clipped(name)!r} in the header")
     return found

@@ -86,7 +86,7 @@ async def test_pull_with_an_unsendable_answer_does_not_harm_other_held_pulls(mor
             assert [record.body for record in records(answer.body)] == [b"body"]
 
 
-async def test_header_with_a_second_code_field_closes_the_connection() -> None:
+async def test_header_with_a_second_code_field_is_refused() -> None:
     asked: list[int] = []
     codes = (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
     table = {code: Route(code, NoHeader, lambda _, request: asked.append(request.code) or Response()) for code in codes}
@@ -96,7 +96,8 @@ async def test_header_with_a_second_code_field_closes_the_connection() -> None:
         ext = ext_map(ConsumerRunningInfoRequestHeader(GROUP, "client"))
         async with RawPeer.of(broker) as hostile:
             hostile.send(codes[0], ext, f',"code":{int(codes[1])}')
-            assert await hostile.answer() is None
+            refused = await hostile.answer()
+            assert refused is not None and refused.code == 1
         async with RawPeer.of(broker) as tool:
             tool.send(codes[0], ext)
             answer = await tool.answer()

@@ -7,6 +7,8 @@ import pytest
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import encode_request
+from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.store.format.properties import decode_properties
 from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, send_header
 
@@ -39,6 +41,18 @@ async def test_message_is_stored_as_sent(path):
     assert record.born_timestamp_ms == 1_600_000_000_000
     assert record.store_timestamp_ms == path.clock.message_time_ms()
     assert decode_properties(record.properties) == {"TAGS": "t", "color": "red", "CLUSTER": "DefaultCluster"}
+
+
+async def test_properties_that_are_not_valid_unicode_are_stored_with_replacements_as_by_apache(path):
+    """As sent by C++ and PHP clients with GBK texts, and by Node and Python with half a character."""
+    sent = encode_request(RequestCode.SEND_MESSAGE_V2, send_header("a\x01GBK!\x02b\x01half!"), b"x", 7)
+    ((kind, header, body),) = FrameBuffer().feed(b"".join(sent))
+    path.serve((kind, header.replace(b"GBK!", b"\xd6\xd0").replace(b"half!", b"\\ud83d"), body), path.channel)
+    (answer,) = path.channel.take()
+    path.turn()
+    assert (answer.code, answer.opaque) == (0, 7)
+    (record,) = path.stored()
+    assert decode_properties(record.properties) == {"a": "\ufffd\ufffd", "b": "?", "CLUSTER": "DefaultCluster"}
 
 
 async def test_v1_header_is_stored_the_same(path):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pocketmq.remoting.codes import JSON
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.frame import FrameBuffer, FrameError, frame_head
+from pocketmq.remoting.header_keys import HeaderError, opaque_and_flag
 from tests.remoting.recordings import all_recorded
 
 SENTINEL_CODE = 31_999
@@ -80,11 +81,15 @@ def _flipped(rng: random.Random, data: bytes) -> bytes:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Return whether `data` consists of whole frames with valid headers, for which a server keeps the connection."""
+    """Return whether `data` consists of whole frames with an opaque each, for which a server keeps the connection."""
     frames = FrameBuffer()
     try:
         for kind, header, _ in frames.feed(data):
-            decode_header(kind, header)
+            try:
+                decode_header(kind, header)
+            except HeaderError:
+                if opaque_and_flag(kind, header) is None:
+                    return False
     except FrameError:
         return False
     return not frames._needed

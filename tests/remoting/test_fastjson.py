@@ -89,6 +89,19 @@ def test_parsing_time_of_loose_json_is_proportional_to_its_length(kind):
     assert_linear(fastjson.loads, HOSTILE[kind], fastjson.LOOSE_SIZE_MAX // 4 - 8)
 
 
+@pytest.mark.parametrize("unit", [b"\\ud800", b"\\ud800\\udc00", b"\xd6", b"\\\\", b"\\u00e9", b"\\u"])
+def test_time_to_repair_text_is_linear(unit):
+    assert_linear(lambda text: fastjson.valid_unicode(bytes(text)), lambda count: b'{"a":"' + unit * count, 20_000)
+
+
+def test_body_that_is_not_valid_unicode_is_read_with_replacements():
+    subscription = b'{"topic":"t","subString":"\xd6\xd0||\\udc00"}'
+    body = b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[%b]}]}' % subscription
+    (consumer,) = decode_body(HeartbeatData, body).consumer_data_set
+    assert consumer.subscription_data_set[0].sub_string == "\ufffd\ufffd||?"
+    assert fastjson.loads(b'{0:"\xd6"}') == {"0": "\ufffd"}
+
+
 def test_only_loose_json_has_a_size_limit():
     size = fastjson.LOOSE_SIZE_MAX
     with pytest.raises(ValueError, match=f"at most {size} bytes, not {size + 1}"):

@@ -8,7 +8,8 @@ import msgspec
 
 from pocketmq.broker.handlers import ROUTES as BROKER_ROUTES
 from pocketmq.namesrv.handlers import ROUTES as NAMESRV_ROUTES
-from pocketmq.remoting.command import DECODE_ERRORS, Response, decode_header, encode_request, request_decoder, typed_request
+from pocketmq.remoting.command import Response, decode_header, encode_request, request_decoder, typed_request
+from pocketmq.remoting.fastjson import DECODE_ERRORS
 from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader, ext_map
 from tests.fuzz.fuzz_mutators import grow_frames, grow_with_first_byte, mutate_frames, mutate_header
