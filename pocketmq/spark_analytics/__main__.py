@@ -54,7 +54,7 @@ def _main(options: SimpleNamespace) -> int:
         options.check(options)
     except (OSError, ValueError) as error:
         raise CommandError(reason(error), USAGE_ERROR) from error
-    if not files:
+    if not files and options.command is not _audit:
         named = ", ".join(options.stores)
         raise CommandError(f"the commit log of {named} has no files: it is empty", USAGE_ERROR)
     is_direct = options.is_direct(options, sum(file.size for file in files))

@@ -60,8 +60,10 @@ def print_audit(audit: Audit, console: Printer) -> None:
 def _last_line(audit: Audit) -> str:
     known = [row for row in audit.queues if row["topic"] is not None]
     seen = f"{sum(row['records'] for row in known):,} records in {len(known):,} queues"
-    counts = ", ".join(f"{number} {severity}s" for severity, number in consistency.counted(audit.findings).items())
-    return f"{'valid' if audit.is_valid else 'NOT VALID'}: {seen}" + (f"; {counts}" if counts else "")
+    outlived = sum(row["outlived"] for row in known)
+    counts = [f"{outlived:,} of topics that were deleted, or deleted and created again"] if outlived else []
+    counts += [f"{number} {severity}s" for severity, number in consistency.counted(audit.findings).items()]
+    return f"{'valid' if audit.is_valid else 'NOT VALID'}: {seen}" + (f"; {', '.join(counts)}" if counts else "")
 
 
 def audit_json(audit: Audit) -> str:

@@ -2,9 +2,10 @@
 
 Every record has one unit in its queue, and every unit one record. Instead of joining both sides, each is summarised per
 queue: the count, and the XOR of a hash of queue offset, physical offset and size. A queue is consistent if these agree;
-only queues that differ are joined, in a second pass, to locate the differences. Records of prepared or rolled back
-transactions (sysFlag) are never dispatched, and light queues (%LMQ%) hold units for other topics' records; both are left
-out.
+only queues that differ are joined, in a second pass, to locate the differences. Left out are records of prepared or rolled
+back transactions (sysFlag), which are never dispatched; light queues (%LMQ%), which hold units for other topics' records;
+topics with batch queues (5.x), whose units are elsewhere; and records that have outlived their queue, because their topic
+was deleted: it has no queues, or they begin behind the record, with a queue offset that is not greater.
 
 Queues are read before the log, so a unit without a record is not one that a running broker added in between. Records behind
 the newest unit of all queues are notes: they are dispatched soon, or when a broker starts. All other findings are errors,
@@ -16,13 +17,39 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import pyarrow as pa
+
 from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE, Stores
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 
 FINDINGS_MAX: Final = 1000
+NEVER: Final = 2**63 - 1
+_OF_QUEUE: Final = pa.schema(
+    [("store", pa.string()), ("topic", pa.string()), ("queueId", pa.int32())]
+    + [("first_unit", pa.int64()), ("first_unit_at", pa.int64())]
+)
+_HOME: Final = pa.schema(
+    [("store", pa.string()), ("topic", pa.string()), ("begins_at", pa.int64()), ("has_batches", pa.bool_())]
+)
+_FALLBACK: Final = pa.schema([("store", pa.string()), ("begins_at", pa.int64())])
 ERROR: Final = "error"
 NOTE: Final = "note"
-_RECORDS: Final = f"SELECT *, {STORE_OF_FILE} AS store, (sysFlag & 12) IN (0, 8) AS is_dispatched FROM {{log}}"
+_HAS_OUTLIVED: Final = """
+CASE WHEN own.first_unit IS NOT NULL THEN physicalOffset < own.first_unit_at AND queueOffset >= own.first_unit
+     ELSE physicalOffset < coalesce(home.begins_at, fallback.begins_at, 0) END
+"""
+_RECORDS: Final = f"""
+SELECT *, is_queued AND NOT has_outlived AS is_dispatched
+FROM (
+  SELECT log.*, (sysFlag & 12) IN (0, 8) AND (sysFlag & 128) = 0 AND NOT coalesce(home.has_batches, false) AS is_queued,
+         {_HAS_OUTLIVED} AS has_outlived
+  FROM (SELECT *, {STORE_OF_FILE} AS store FROM {{log}}) AS log
+  LEFT JOIN {{units_of_queues}} AS own
+    ON own.store = log.store AND own.topic = log.topic AND own.queueId = log.queueId
+  LEFT JOIN {{homes}} AS home ON home.store = log.store AND home.topic = log.topic
+  LEFT JOIN {{fallbacks}} AS fallback ON fallback.store = log.store
+)
+"""
 _UNITS: Final = f"SELECT * FROM {{queues}} WHERE NOT startswith(topic, '%LMQ%') AND tagsCode <> {HOLE_TAGS_CODE}"
 _HASH: Final = "xxhash64(queueOffset, physicalOffset, CAST({size} AS BIGINT))"
 _LOG_QUEUES: Final = f"""
@@ -30,12 +57,14 @@ SELECT store, topic, queueId,
        count(CASE WHEN is_dispatched THEN 1 END) AS records, min(queueOffset) FILTER (WHERE is_dispatched) AS first_record,
        max(queueOffset) FILTER (WHERE is_dispatched) AS last_record,
        bit_xor({_HASH.format(size="storeSize")}) FILTER (WHERE is_dispatched) AS record_hash,
+       count(CASE WHEN is_queued AND has_outlived THEN 1 END) AS outlived,
        count(CASE WHEN crcOk = false THEN 1 END) AS wrong_crc, count(CASE WHEN topic IS NULL THEN 1 END) AS damaged,
        min(physicalOffset) AS log_begin, max(physicalOffset + storeSize) AS log_end
 FROM {{records}} GROUP BY store, topic, queueId
 """
 _OWN_QUEUES: Final = f"""
 SELECT store, topic, queueId, count(*) AS units, min(queueOffset) AS first_unit, max(queueOffset) AS last_unit,
+       min(physicalOffset) AS first_unit_at,
        bit_xor({_HASH.format(size="size")}) AS unit_hash, max(physicalOffset) AS last_dispatched
 FROM {{units}} GROUP BY store, topic, queueId
 """
@@ -43,6 +72,7 @@ _QUEUES: Final = """
 SELECT coalesce(log.store, own.store) AS store, coalesce(log.topic, own.topic) AS topic,
        coalesce(log.queueId, own.queueId) AS queueId,
        coalesce(records, 0) AS records, coalesce(units, 0) AS units, first_record, last_record, first_unit, last_unit,
+       first_unit_at, coalesce(outlived, 0) AS outlived,
        coalesce(last_record - first_record + 1 - records, 0) AS missing_offsets,
        coalesce(wrong_crc, 0) AS wrong_crc, coalesce(damaged, 0) AS damaged,
        coalesce(records, 0) = coalesce(units, 0) AND coalesce(record_hash, 0) = coalesce(unit_hash, 0) AS agrees,
@@ -150,11 +180,38 @@ GROUP BY own.store, own.file
 """
 
 
-def _records(stores: Stores) -> Any:
+def _records(stores: Stores, queues: Any) -> Any:
+    """Return the records; `queues` (a pyarrow Table) has the first units of the queues."""
     log = replace(stores, mode="PERMISSIVE").messages(
         "topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "sysFlag", "crcOk", "storePath"
     )
-    return stores.sql(_RECORDS, log=log)
+    units = [row for row in queues.select(_OF_QUEUE.names).to_pylist() if row["first_unit"] is not None]
+    frames = {"units_of_queues": pa.Table.from_pylist(units, _OF_QUEUE), **_homes(stores, units)}
+    return stores.sql(_RECORDS, log=log, **{name: stores.engine.local(table) for name, table in frames.items()})
+
+
+def _homes(stores: Stores, units: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return where the queues of each topic begin in the log, and where they do for topics that a store does not know.
+
+    A topic without queues in a store with others was deleted; it may have been created again since.
+    """
+    listed = stores.rows("SELECT store, topic, attributes FROM {topics}", topics=stores.table("topics")).to_pylist()
+    homes: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in units:
+        key = row["store"], row["topic"]
+        begins_at = min(row["first_unit_at"], homes[key]["begins_at"] if key in homes else NEVER)
+        homes[key] = {"store": row["store"], "topic": row["topic"], "begins_at": begins_at, "has_batches": False}
+    with_units = {row["store"] for row in units}
+    for row in listed:
+        own = {"store": row["store"], "topic": row["topic"], "begins_at": NEVER if row["store"] in with_units else 0}
+        has_batches = dict(row["attributes"] or ()).get("queue.type") == "BatchCQ"
+        homes.setdefault((row["store"], row["topic"]), own)["has_batches"] = has_batches
+    known = sorted({row["store"] for row in listed} & with_units)
+    fallbacks = [{"store": store, "begins_at": NEVER} for store in known]
+    return {
+        "homes": pa.Table.from_pylist(list(homes.values()), _HOME),
+        "fallbacks": pa.Table.from_pylist(fallbacks, _FALLBACK),
+    }
 
 
 def _units(stores: Stores) -> Any:
@@ -164,9 +221,9 @@ def _units(stores: Stores) -> Any:
 def queues(stores: Stores) -> Any:
     """Return one row per queue: summaries of log and units, and whether they agree. One pass, with the CRC of each body."""
     # Queues are collected here, before the log is read.
-    own_queues = stores.engine.local(stores.rows(_OWN_QUEUES, units=_units(stores)))
-    log_queues = stores.sql(_LOG_QUEUES, records=_records(stores))
-    return stores.rows(_QUEUES, log_queues=log_queues, own_queues=own_queues)
+    own_queues = stores.rows(_OWN_QUEUES, units=_units(stores))
+    log_queues = stores.sql(_LOG_QUEUES, records=_records(stores, own_queues))
+    return stores.rows(_QUEUES, log_queues=log_queues, own_queues=stores.engine.local(own_queues))
 
 
 def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -189,15 +246,15 @@ def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
         queue_rows = stores.engine.local(queues)
         ends = stores.sql(_ENDS, queues=queue_rows)
         if any(row["wrong_crc"] or row["damaged"] for row in rows):
-            parts.append(stores.sql(_DAMAGED, records=_records(stores)))
+            parts.append(stores.sql(_DAMAGED, records=_records(stores, queues)))
         if not all(row["agrees"] for row in rows if row["topic"] is not None):
             wrong = stores.sql(_WRONG, queues=queue_rows)
-            compared = stores.sql(_COMPARED, records=_records(stores), units=_units(stores), wrong=wrong, ends=ends)
+            compared = stores.sql(_COMPARED, records=_records(stores, queues), units=_units(stores), wrong=wrong, ends=ends)
             parts.append(stores.sql(_DIFFERENCES, compared=compared))
         if any(row["missing_offsets"] for row in rows):
             parts.append(stores.sql(_GAPS, queues=queue_rows))
         if with_index:
-            parts.append(stores.sql(_INDEX, index=stores.table("index"), records=_records(stores), ends=ends))
+            parts.append(stores.sql(_INDEX, index=stores.table("index"), records=_records(stores, queues), ends=ends))
     if not parts:
         return None
     frames = {f"part_{number}": part for number, part in enumerate(parts)}
