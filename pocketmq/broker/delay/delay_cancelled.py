@@ -48,8 +48,8 @@ class DelayCancelled(ConfigManager):
         self._table.setdefault(level, {})[queue_offset] = end_offset
 
     def passed(self, progress: Mapping[int, tuple[int, int]]) -> None:
-        """Forget messages that the levels have passed, and those of records that the store lost in a power cut: a new
-        message gets such a queue offset.
+        """Forget messages that the levels have passed, and those that the store lost in a power cut: new messages get their
+        queue offsets.
 
         `progress` is that of ScheduleMessageService as read from its file: newer progress may be lost, and the cancelled
         messages would be reached again.

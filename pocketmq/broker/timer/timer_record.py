@@ -55,7 +55,7 @@ def cancel_key(properties: dict[str, str]) -> str | None:
 
     TIMER_DEL_UNIQKEY names messages of the record's own topic: it may be set by whoever may send to that topic, while unique
     keys are chosen by clients and may be the same in several topics. A record of this broker's commands cancels one message
-    by its place, and has the unique key for other brokers. If one of them stored the record again, the place no longer counts.
+    by its place, and has the unique key for other brokers. If one of them stored the record again, the place does not count.
     """
     name = properties.get(TIMER_DEL_UNIQKEY)
     if name is None:
