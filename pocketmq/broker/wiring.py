@@ -39,6 +39,7 @@ from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.pop.pop_positions import recover_positions
 from pocketmq.broker.pop.pop_revive import PopReviveService
 from pocketmq.broker.put.answer_gate import AnswerGate
+from pocketmq.broker.put.copy_sink import LogSink
 from pocketmq.broker.put.delivery_time import DeliveryTimes
 from pocketmq.broker.put.put import CLUSTER, MessagePutter
 from pocketmq.broker.registration.registration import Registration
@@ -210,7 +211,8 @@ class _Parts:
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(self._file("delayCancelled"), clock, lambda: store.flushed_offset)
         mark = LevelMark(store, MarkFile(store.disk, store.config.store_path("config/levelmark")))
-        schedule = ScheduleMessageService(context, self._file("delayOffset"), cancelled, mark)
+        sink = LogSink(store, topics)
+        schedule = ScheduleMessageService(context, self._file("delayOffset"), cancelled, mark, sink)
         request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock, self.tables)
         orders = ConsumerOrderInfoManager(context, self._file("consumerOrderInfo"))
         for manager in (topics, groups, schedule, cancelled, request_modes, orders):
@@ -223,7 +225,7 @@ class _Parts:
         client = self._client(users)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
         ha, ha_client = self._replication(client)
-        timer_messages = TimerMessageService(context, self.timer_store())
+        timer_messages = TimerMessageService(context, self.timer_store(), sink)
         times = self._delivery_times(timer_messages)
         putter = MessagePutter(context, times)
         route_barrier = RouteBarrier(registration, timers, self._route_wait_s(), topics.unwritten)
@@ -247,7 +249,7 @@ class _Parts:
             schedule=schedule,
             timer_messages=timer_messages,
             delivery_times=times,
-            transactions=TransactionalMessageService(context, putter, offsets, progress, check),
+            transactions=TransactionalMessageService(context, putter, offsets, topics, progress, check),
             pops=PopMessageService(context, putter, offsets, topics, stats, orders, revive),
             request_modes=request_modes,
             delay_query=DelayQuery(context, timer_messages if times.is_enabled else NoTimers(), schedule, cancelled),

@@ -364,17 +364,10 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary | None = None) -> int:
-        """Return the queue offset for a store time: by 5.x's rule for `boundary`, else by 4.9.4's, which is the nearest.
-
-        Returns 0 for an unknown queue.
-        """
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the queue offset for a store time (`time_search.offset_at_boundary`); 0 for an unknown queue."""
         queue = self.queues.get(topic, queue_id)
-        if queue is None:
-            return 0
-        if boundary is None:
-            return queue.offset_by_time(timestamp_ms, self._store_timestamp)
-        return offset_at_boundary(queue, timestamp_ms, boundary, self._store_timestamp)
+        return 0 if queue is None else offset_at_boundary(queue, timestamp_ms, boundary, self._store_timestamp)
 
     def store_timestamp_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a queue's message in ms, or -1."""

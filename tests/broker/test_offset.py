@@ -64,13 +64,7 @@ async def test_min_and_max_offset_of_a_queue(path, code, queue_id, name, value):
     assert path.call(code, QueueRequestHeader(TOPIC, queue_id)).ext == {name: str(value)}
 
 
-@pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (100, 1), (149, 1), (151, 2), (9999, 2)])
-async def test_offset_by_time_is_the_nearest_message(path, after_ms, queue_offset):
-    header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms)
-    assert path.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header).ext == {"offset": str(queue_offset)}
-
-
-@pytest.mark.parametrize("boundary", ["LOWER", "lower", "", "whatever"])
+@pytest.mark.parametrize("boundary", [None, "LOWER", "lower", "", "whatever"])
 @pytest.mark.parametrize(("after_ms", "queue_offset"), [(-1000, 0), (0, 0), (1, 1), (100, 1), (101, 2), (9999, 3)])
 async def test_offset_by_time_with_lower_boundary(path, boundary, after_ms, queue_offset):
     header = SearchOffsetRequestHeader(TOPIC, 0, 1_700_000_000_000 + after_ms, boundary)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.interop.servers import Flavour
 from tests.interop.wire import QUERY_MESSAGE, Connection, Record, query_fields
 from tests.interop.wire import records as decoded_records
 
@@ -116,39 +117,35 @@ def _hash(tag: str) -> int:
     return code
 
 
-def check_by_time(connection: Connection, records: Records, version: str, store: Path) -> int:
-    """Checks queue offsets by store time, by the rule of the version. Returns the number of queries."""
-    count = 0
+def check_by_time(connection: Connection, records: Records, flavour: Flavour, version: str, store: Path) -> int:
+    """Checks queue offsets by store time: exactly, except those of Apache's 4.9.4. Returns the number of queries."""
+    count, is_nearest = 0, flavour.name == "apache" and version == "4.9.4"
     for (topic, queue_id), queue in records.items():
         files = len([*(store / "consumequeue" / topic / str(queue_id)).iterdir()])
-        if not queue or version == "4.9.4" and files > 1:  # 4.9.4 searches only one file, chosen by its modification time
+        if not queue or is_nearest and files > 1:  # 4.9.4 searches only one file, chosen by its modification time
             continue
         first = queue[0].queue_offset
         times = [record.store_timestamp_ms for record in queue]
         for time_ms in times[:: max(1, len(times) // _TIMES_ASKED)]:
             for asked in (time_ms - 1, time_ms, time_ms + 1):
-                answers = (
-                    {"": connection.offset_by_time(topic, queue_id, asked)}
-                    if version == "4.9.4"
-                    else {
-                        bound: connection.offset_by_time(topic, queue_id, asked, boundaryType=bound)
-                        for bound in ("LOWER", "UPPER")
-                    }
-                )
-                for bound, answer in answers.items():
-                    wanted = {first + index for index in indexes_by_time(times, asked, bound)}
+                for bound in ("",) if is_nearest else ("", "LOWER", "UPPER"):
+                    extra = {"boundaryType": bound} if bound else {}
+                    answer = connection.offset_by_time(topic, queue_id, asked, **extra)
+                    indexes = nearest_indexes(times, asked) if is_nearest else {index_by_time(times, asked, bound)}
+                    wanted = {first + index for index in indexes}
                     assert answer in wanted, (topic, queue_id, asked, bound, answer, wanted)
                     count += 1
     return count
 
 
-def indexes_by_time(times: list[int], asked: int, bound: str) -> set[int]:
-    """Returns the valid answers as indexes: 5.x has LOWER and UPPER; 4.9.4 ("") the nearest, the last if all are later."""
+def index_by_time(times: list[int], asked: int, bound: str) -> int:
+    """Returns the answer of 5.x as an index; without a boundary it is LOWER."""
+    return max(bisect.bisect_right(times, asked) - 1, 0) if bound == "UPPER" else bisect.bisect_left(times, asked)
+
+
+def nearest_indexes(times: list[int], asked: int) -> set[int]:
+    """Returns the possible answers of 4.9.4 as indexes: the nearest record, the last if all are earlier."""
     left, right = bisect.bisect_left(times, asked), bisect.bisect_right(times, asked)
-    if bound == "LOWER":
-        return {left}
-    if bound == "UPPER":
-        return {max(right - 1, 0)}
     if left < right:
         return {*range(left, right)}
     if left == 0:

@@ -125,7 +125,7 @@ class Exchange:
             check_begins_with(served, self.records)
             assert check_by_key(connection, served) > 20
             assert check_by_tag(connection, served) > 20
-            assert check_by_time(connection, served, self.version, store) > 100
+            assert check_by_time(connection, served, flavour, self.version, store) > 100
             if self.progress >= 0:
                 assert connection.consumer_offset(GROUP, PLAIN, 0) == self.progress
             for life in self.lives:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -211,45 +211,6 @@ def test_files_of_deleted_records_are_deleted_except_the_last_file(tmp_path: Pat
     assert not queue.units(33, 1)
     queue.append(34, values(34, 1))
     assert tags_codes(queue) == [34]
-
-
-def by_time(times_ms: list[int]) -> Callable[[int, int], int]:
-    return lambda physical_offset, size: times_ms[physical_offset // RECORD_SIZE]
-
-
-@pytest.mark.parametrize(
-    ("timestamp_ms", "queue_offset"),
-    [
-        (0, 0),  # all are later: the first
-        (1000, 0),
-        (1004, 0),  # nearer to the earlier neighbour
-        (1005, 0),  # as near to either: the earlier one
-        (1006, 1),
-        (1110, 11),
-        (1330, 33),
-        (99999, 33),  # all are earlier: the last, not the max offset
-    ],
-)
-def test_offset_by_time_is_the_nearest(tmp_path: Path, timestamp_ms: int, queue_offset: int) -> None:
-    queue = open_queue(tmp_path)
-    queue.append(0, values(0, 34))
-    assert queue.offset_by_time(timestamp_ms, by_time([1000 + 10 * n for n in range(34)])) == queue_offset
-
-
-def test_offset_by_time_compares_units_across_file_boundaries(tmp_path: Path) -> None:
-    queue = open_queue(tmp_path)
-    queue.append(0, values(0, 20))
-    # Unit 9 is the last of the first file; unit 10, the first of the second file, is about one second later.
-    times_ms = [1000 + n for n in range(10)] + [2000 + n for n in range(10)]
-    asked = {1009: 9, 1010: 9, 1400: 9, 1600: 10, 2000: 10, 2001: 11}
-    assert {ms: queue.offset_by_time(ms, by_time(times_ms)) for ms in asked} == asked
-
-
-def test_offset_by_time_is_zero_without_a_readable_record(tmp_path: Path) -> None:
-    queue = open_queue(tmp_path)
-    assert queue.offset_by_time(1000, by_time([])) == 0
-    queue.append(0, values(0, 5))
-    assert queue.offset_by_time(1000, lambda physical_offset, size: -1) == 0
 
 
 def test_refusal_of_a_file_with_another_size_names_the_file(tmp_path: Path) -> None:

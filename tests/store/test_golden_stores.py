@@ -218,20 +218,12 @@ def test_queries_by_key_are_answered_as_by_apache(golden: Golden) -> None:
     assert len(questions) > 200
 
 
-# The stores of 5.5.0 have answers by the rule of 5.x (LOWER and UPPER bounds), which are not compared.
-@pytest.mark.parametrize("golden", [name for name in STORES if name.startswith("v4")], indirect=True, scope="module")
-def test_offset_by_time_is_that_of_apache_or_nearer(golden: Golden) -> None:
-    store = golden.store
-    for row in rows(golden.answers, "expected_offset_by_time"):
-        topic, queue_id, asked_ms = row["topic"], row["queueId"], row["timestamp"]
-        queue_offset = store.offset_by_time(topic, queue_id, asked_ms)
-        if queue_offset != row["offset"]:
-            # 4.9.4 searches one file only, chosen by its modification time, which unpacking changed: in one of these
-            # stores that is the last of three, in the others the first. We use the records' times, so ours is nearer.
-            assert topic == "GoldenCQRoll" and golden.name != "v4_clean"
-            found_ms = store.store_timestamp_at(topic, queue_id, queue_offset)
-            java_ms = store.store_timestamp_at(topic, queue_id, row["offset"])
-            assert abs(found_ms - asked_ms) < abs(java_ms - asked_ms)
+@pytest.mark.parametrize("golden", [name for name in STORES if name.startswith("v5")], indirect=True, scope="module")
+def test_offset_by_time_is_that_of_apache_5(golden: Golden) -> None:
+    answers = list(rows(golden.answers, "expected_offset_by_time"))
+    assert len(answers) > 200
+    for row in answers:
+        assert golden.store.offset_by_time(row["topic"], row["queueId"], row["timestamp"]) == row["offset"], row
 
 
 # --- other files of a store -----------------------------------------------------------------------------------------

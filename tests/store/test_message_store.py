@@ -161,8 +161,15 @@ def test_times_of_a_queue() -> None:
     store.dispatch()
     assert [store.store_timestamp_at("T", 0, offset) for offset in (0, 4, 5)] == [1000, 1400, -1]
     assert store.earliest_store_timestamp("T", 0) == 1000
-    # 4.9.4: the nearer neighbour, the earlier of two equally near; later than all: the last.
-    assert [store.offset_by_time("T", 0, ms) for ms in (0, 1200, 1250, 1251, 9999)] == [0, 2, 2, 3, 4]
+    assert [store.offset_by_time("T", 0, ms) for ms in (0, 1200, 1201, 1300, 9999)] == [0, 2, 3, 3, 5]
+
+
+def test_a_time_finds_the_first_message_of_a_batch() -> None:
+    store = open_store(MemoryDisk(), VirtualClock(1000))
+    for _ in range(5):
+        store.commit_log.put(message())
+    store.dispatch()
+    assert store.offset_by_time("T", 0, 1000) == 0 and store.offset_by_time("T", 0, 1001) == 5
 
 
 def test_dropped_topic_is_gone_and_begins_again_at_offset_zero() -> None:

@@ -24,7 +24,7 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delayed_copy import delivered_message
 from pocketmq.broker.delay.level_mark import LevelMark
-from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink, LogSink
+from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.timers import Timer
@@ -69,7 +69,9 @@ class _Failed(NamedTuple):
 class ScheduleMessageService(ConfigManager):
     """Delivers messages of delay levels when they are due."""
 
-    def __init__(self, context: Context, file: ConfigFile, cancelled: DelayCancelled, mark: LevelMark) -> None:
+    def __init__(
+        self, context: Context, file: ConfigFile, cancelled: DelayCancelled, mark: LevelMark, sink: CopySink
+    ) -> None:
         super().__init__(file, context.clock)
         self._mark = mark
         self._cancelled = cancelled
@@ -77,7 +79,7 @@ class ScheduleMessageService(ConfigManager):
         self._store = context.store
         self._timers = context.timers
         self._turn = context.turn
-        self.sink: CopySink = LogSink(context.store)
+        self.sink = sink
         """Takes the copies; an acting master has another one."""
         self.levels = levels = context.store.delay_levels
         self._rows = {level: _Level(level, levels.delay_ms(level)) for level in range(1, levels.level_max + 1)}

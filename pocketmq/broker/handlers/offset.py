@@ -69,12 +69,10 @@ def update_consumer_offset(services: Services, request: Request[UpdateConsumerOf
 
 
 def search_offset_by_timestamp(services: Services, request: Request[SearchOffsetRequestHeader]) -> Response:
-    """Return the offset for a time: by 5.x's rule if the client names a boundary, else by 4.9.4's, the nearest message."""
+    """Return the offset for a time by 5.x's rule; 4.9's clients, which name no boundary, get the lower one."""
     header = request.header
-    boundary = None
-    if header.boundary_type is not None:
-        # As in 5.x, any value other than UPPER means LOWER.
-        boundary = Boundary.UPPER if header.boundary_type.upper() == "UPPER" else Boundary.LOWER
+    # As in 5.x, any value other than UPPER means LOWER.
+    boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
     found = services.store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
     return Response(header=OffsetResponseHeader(found))
 

@@ -62,7 +62,9 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
         topic, queue_id = services.topics.create_on_send_back(DLQ_PREFIX + group, 1).topic_name, 0
         properties[DELAY] = "0"
     else:
-        topic, queue_id = topic_config.topic_name, random.randrange(group_config.retry_queue_nums)
+        # The topic may have other numbers of queues than the group names: `mqadmin updateSubGroup -q` does not change it.
+        counts = (group_config.retry_queue_nums, topic_config.read_queue_nums, topic_config.write_queue_nums)
+        topic, queue_id = topic_config.topic_name, random.randrange(max(min(counts), 1))
         properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
     message = record.copy_to(topic, queue_id, services.store_host, properties)
     message.consumed_again()

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import Final, Protocol
 
+from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.store.format.message import Message, PutResult, PutStatus
 from pocketmq.store.message_store import MessageStore
 
@@ -26,15 +27,17 @@ class CopySink(Protocol):
 
 
 class LogSink:
-    """Puts copies into this broker's log."""
+    """Puts copies into this broker's log, each into a queue that its topic has."""
 
     under_way_max: int | None = None
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, topics: TopicConfigManager) -> None:
         self._commit_log = store.commit_log
+        self._readable_queue = topics.readable_queue
 
     def waits(self, source: Hashable) -> bool:
         return False
 
     def put(self, message: Message, source: Hashable) -> PutResult:
+        message.queue_id = self._readable_queue(message.topic, message.queue_id)
         return self._commit_log.put(message)

@@ -145,6 +145,16 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         is_light = topic.startswith(LMQ_PREFIX) and folder_problem(topic) is None
         return TopicConfig(topic, 1, 1) if is_light else self.table.get(topic)
 
+    def readable_queue(self, topic: str, queue_id: int) -> int:
+        """Return the queue for a message that waited for `queue_id`: another one if the topic has fewer queues now.
+
+        Apache's broker stores it in the old queue, which no consumer reads.
+        """
+        config = self.table.get(topic)
+        if config is None or queue_id < config.read_queue_nums:
+            return queue_id
+        return queue_id % max(min(config.read_queue_nums, config.write_queue_nums), 1)
+
     def is_system_topic(self, topic: str) -> bool:
         """Whether users may neither create nor delete `topic`."""
         return topic in self.system_topics or topic.startswith(SYSTEM_PREFIX)

@@ -22,7 +22,7 @@ from typing import Final
 from pocketmq.broker.context import Context
 from pocketmq.broker.delay.delayed_copy import due_copy
 from pocketmq.broker.names import TIMER_TOPIC
-from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink, LogSink
+from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink
 from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
 from pocketmq.broker.timer.copy_forward import CopyForward
 from pocketmq.broker.timer.delivered_copies import delivered_of
@@ -68,12 +68,12 @@ def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
 class TimerMessageService:
     """Runs on the event loop only, except for writing the mark to disk."""
 
-    def __init__(self, context: Context, timer_store: TimerStore, sink: CopySink | None = None) -> None:
-        """`sink` takes the copies; by default they go into this broker's log."""
+    def __init__(self, context: Context, timer_store: TimerStore, sink: CopySink) -> None:
+        """`sink` takes the copies."""
         store, config = context.store, context.store.config
         self._store = store
         self._timer_store = timer_store
-        self._sink = sink or LogSink(store)
+        self._sink = sink
         self._failed_max = self._sink.under_way_max or FAILED_MAX
         self._steps = steps = context.steps
         self._timers = context.timers

@@ -18,6 +18,7 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.put.put import MessagePutter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_half import HalfMessage, as_half
 from pocketmq.broker.transaction.transaction_op import TransactionProgress, op_body, op_message
@@ -40,12 +41,13 @@ class TransactionalMessageService:
     """Serves transactions. Runs on the event loop only."""
 
     def __init__(
-        self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, progress: TransactionProgress,
-        check: TransactionCheck,
+        self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
+        progress: TransactionProgress, check: TransactionCheck,
     ) -> None:  # fmt: skip
         self._store = context.store
         self._putter = putter
         self._offsets = offsets
+        self._topics = topics
         self._progress = progress
         self._check = check
         self._store_host = context.store_host
@@ -138,7 +140,9 @@ class TransactionalMessageService:
             return 0
         if newest is not None:
             queue_offset, physical_offset = newest
-        end_offset = self._putter.put(half.committed(self._store_host, physical_offset)).end_offset
+        message = half.committed(self._store_host, physical_offset)
+        message.queue_id = self._topics.readable_queue(message.topic, message.queue_id)
+        end_offset = self._putter.put(message).end_offset
         if newest is not None:
             self._committed[first] = None
             if len(self._committed) > COMMITTED_MAX:

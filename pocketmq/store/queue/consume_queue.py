@@ -14,7 +14,7 @@ filter accepts.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -32,8 +32,6 @@ from pocketmq.store.format.layout import (
     unit_run_struct,
 )
 
-# (physical offset, size) -> store time of the record in ms, negative if it cannot be read.
-StoreTimestamp = Callable[[int, int], int]
 # Array with dtype CONSUME_QUEUE_UNIT_DTYPE.
 Units = npt.NDArray[np.void]
 
@@ -218,45 +216,6 @@ class ConsumeQueue:
         """Return (physical offset, size, tags code) at `queue_offset`, or None outside [min_offset, max_offset)."""
         unit = self.units(queue_offset, 1)
         return CONSUME_QUEUE_UNIT_STRUCT.unpack(unit) if unit else None
-
-    def offset_by_time(self, timestamp_ms: int, store_timestamp: StoreTimestamp) -> int:
-        """Return the queue offset of the record whose store time is nearest to `timestamp_ms`, as 4.9.4 does.
-
-        Of two equally near records it is the earlier one. Returns 0 if the queue is empty or a record cannot be read. The
-        search covers one file, the first whose last record is not older. (4.9.4 chooses the file by modification time, which
-        selects a wrong file once a store has been copied.)
-        """
-        chosen: MappedFile | None = None
-        earlier = later = -1
-        earlier_ms = later_ms = 0
-        for file in self._open().files if self.min_offset < self.max_offset else ():
-            newest_offset = file.end_offset // _UNIT_SIZE - 1
-            newest = self.unit_at(newest_offset) if file.wrote else None
-            if newest is not None:
-                chosen = file
-                newest_ms = store_timestamp(newest[0], newest[1])
-                if newest_ms >= timestamp_ms:
-                    break
-                earlier, earlier_ms = newest_offset, newest_ms
-        if chosen is None:
-            return 0
-        low = max(self.min_offset, chosen.start_offset // _UNIT_SIZE)
-        high = chosen.end_offset // _UNIT_SIZE - 1
-        while low <= high:
-            middle = (low + high) // 2
-            unit = self.unit_at(middle)
-            time_ms = -1 if unit is None else store_timestamp(unit[0], unit[1])
-            if time_ms < 0:
-                return 0
-            if time_ms == timestamp_ms:
-                return middle
-            if time_ms > timestamp_ms:
-                high, later, later_ms = middle - 1, middle, time_ms
-            else:
-                low, earlier, earlier_ms = middle + 1, middle, time_ms
-        if earlier < 0 or later < 0:
-            return max(earlier, later, 0)
-        return later if timestamp_ms - earlier_ms > later_ms - timestamp_ms else earlier
 
     # --- recovery and retention -------------------------------------------------------------------------------------
 

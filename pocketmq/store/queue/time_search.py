@@ -1,12 +1,17 @@
 """Search for a queue offset by store time with a lower or an upper boundary, as RocketMQ 5.x does.
 
-`ConsumeQueue.offset_by_time` implements the rule of 4.9.4, which takes the nearest record.
+4.9.4 takes the nearest record instead: any of those with the same time, so that a reset to the time of a batch skips its
+first messages, and the last record for a time after it, which is then consumed again.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from enum import Enum
 
-from pocketmq.store.queue.consume_queue import ConsumeQueue, StoreTimestamp
+from pocketmq.store.queue.consume_queue import ConsumeQueue
+
+# (physical offset, size) -> store time of the record in ms, negative if it cannot be read.
+StoreTimestamp = Callable[[int, int], int]
 
 
 class Boundary(Enum):
