@@ -256,8 +256,12 @@ class MessageStore:
         Return False if they must be dispatched one by one: the disk has no room, or a queue lacks records before them.
         """
         log, bulk = self.commit_log, self._bulk
-        if self.queues.ext.writes or log.undispatched:
+        if self.queues.ext.writes:
             return False
+        if log.undispatched:
+            bulk.arrivals = self.dispatch() + (bulk.arrivals or [])
+            if log.undispatched:
+                return False
         try:
             bulk.dispatch(window)
         except OSError:

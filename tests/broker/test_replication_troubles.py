@@ -6,7 +6,10 @@ import errno
 import struct
 from typing import Any
 
+import pytest
+
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.runtime.turn import Phase
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from tests.broker.running import connected, running_broker, running_namesrv, until
 from tests.broker.test_replication import SLAVE, end_of, log_of, send
@@ -40,6 +43,35 @@ async def test_slave_with_a_full_disk_logs_it_and_continues_with_free_space(capl
         disk.is_full = False
         await until(lambda: end_of(slave) == end_of(master))
         assert log_of(slave) == log_of(master)
+
+
+@pytest.mark.parametrize("size", [100, 300_000], ids=["small", "in large pieces"])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_slave_never_acknowledges_a_damaged_record(flush: str, size: int, caplog: Any) -> None:
+    async with (
+        running_namesrv() as ns,
+        connected() as client,
+        running_broker(ns, store={"broker_role": "SYNC_MASTER", "slave_timeout": 1000}) as master,
+        running_broker(ns, store={**SLAVE, "flush_disk_type": flush}, broker_id=1) as slave,
+    ):
+        assert master.services.ha is not None and slave.services.ha_client is not None
+        await until(lambda: bool(master.services.ha.replicas()))  # type: ignore[union-attr]
+        assert await send(client, master, 3) == [ResponseCode.SUCCESS] * 3
+        intact = end_of(master)
+
+        def damage() -> None:
+            """Damage the body of the master's next record, before it is sent to the slave."""
+            if end_of(master) > intact:
+                master.services.store.commit_log.mapped_files.files[-1].array[intact + 100] = ord("?")
+
+        master.services.turn.add(Phase.DISPATCH, damage)
+        (code,) = await send(client, master, size=size)
+        assert code in (ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
+        await until(lambda: f"the record at {intact} of the master's log is damaged" in caplog.text)
+        for _ in range(4):  # also when it connects again
+            seen = [one.acknowledged_offset for one in master.services.ha.replicas()]
+            assert all(offset <= intact for offset in seen), seen
+            await asyncio.sleep(0.5)
 
 
 async def test_slave_that_does_not_read_takes_no_memory_and_delays_no_send(monkeypatch: Any) -> None:

@@ -16,10 +16,12 @@ import argparse
 import asyncio
 import random
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.ha.log_comparison import diverged_at, is_same, offsets_in_file, tail_differs_at
@@ -200,10 +202,11 @@ class Walk:
         for _ in range(self.rng.randrange(4)):
             if self.replica.next_offset >= 0 and (frame := self.replica.next_transfer()) is not None:
                 self.to_slave += frame[0] + bytes(frame[1])
-        size = self.rng.randrange(len(self.to_slave) + 1)
-        arrived = bytes(self.to_slave[:size])
-        del self.to_slave[:size]
-        self.slave.follower.receive(arrived)
+        for _ in range(self.rng.randrange(1, 4)):  # in one turn of the loop
+            size = self.rng.randrange(len(self.to_slave) + 1)
+            arrived = bytes(self.to_slave[:size])
+            del self.to_slave[:size]
+            self.slave.follower.receive(arrived)
         self.slave.store.dispatch()
         if self.is_sync and self.rng.random() < 0.7:
             self.slave.sync()
@@ -300,6 +303,54 @@ class Walk:
         assert ends[0] == ends[1]
         self._acknowledge()
         self._check()
+
+
+BURSTS_SIZE = 2 << 20
+
+
+def cpu_s_per_mb_of_bursts(seed: int, with_ext: bool = False) -> float:
+    """Let an empty slave catch up in turns of several pieces of random size; return its CPU seconds for each MB received.
+
+    `with_ext`: with consumequeue_ext, which is written record by record. Checks that log and queues are the same.
+    """
+    rng = random.Random(f"bursts {seed}")
+    stores = []
+    for role in ("ASYNC_MASTER", "SLAVE"):
+        config = small_config(
+            broker_role=role, mapped_file_size_commit_log=4 << 20, mapped_file_size_consume_queue=1 << 20,
+            max_hash_slot_num=10_000, max_index_num=100_000, enable_consume_queue_ext=with_ext,
+        )  # fmt: skip
+        stores.append(MessageStore(config, MemoryDisk(), SteppedClock()))
+        stores[-1].load()
+    master, slave = stores
+    while master.max_physical_offset < BURSTS_SIZE:
+        for _ in range(100):
+            master.commit_log.put(message(rng.choice(TOPICS), rng.randrange(4), rng.randbytes(rng.randrange(200))))
+        master.dispatch()
+    replica = Replica(master.commit_log.mapped_files, 32 << 10)
+    follower = LogFollower(
+        slave.commit_log, slave.delay_levels.tags_code, 0, slave.config.check_crc_on_recover, slave.dispatch_window
+    )
+    replica.receive(follower.report())
+    sent = bytearray()
+    while (frame := replica.next_transfer()) is not None:
+        sent += frame[0] + bytes(frame[1])
+    at, began_s = 0, time.process_time()
+    while at < len(sent):
+        for _ in range(rng.randrange(1, 200)):
+            size = rng.choice((rng.randrange(1, 1000), rng.randrange(1, 64 << 10), rng.randrange(64 << 10, 256 << 10)))
+            follower.receive(bytes(sent[at : at + size]))
+            at += size
+        if rng.random() < 0.5:
+            follower.dispatch()
+        slave.dispatch()
+    follower.dispatch()
+    slave.dispatch()
+    took_s = time.process_time() - began_s
+    assert follower.checked_offset == slave.max_physical_offset == master.max_physical_offset
+    ends = [{(one.topic, one.queue_id): one.max_offset for one in store.queues} for store in (master, slave)]
+    assert ends[0] == ends[1]
+    return took_s / (len(sent) / 1e6)
 
 
 def walk(seed: int, flush: str) -> tuple[int, str, Walk | None]:

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from pocketmq.store.ha.log_follower import LogFollower
-from tests.store.replication_simulator import Machine, walk
+from tests.store.replication_simulator import Machine, cpu_s_per_mb_of_bursts, walk
 
 SEEDS = 40
+CPU_S_PER_MB_MAX = 0.5
 MODES = pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 
 
@@ -25,6 +26,12 @@ def test_no_acknowledged_message_is_lost_and_logs_stay_the_same(flush: str) -> N
     assert not failed, "\n".join(failed)
     walks = [one for _, _, one in results if one is not None]
     assert sum(one.promotions for one in walks) > SEEDS and sum(len(one.acknowledged) for one in walks) > 10 * SEEDS
+
+
+@pytest.mark.parametrize("with_ext", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_work_of_a_slave_grows_only_with_what_it_receives(seed: int, with_ext: bool) -> None:
+    assert cpu_s_per_mb_of_bursts(seed, with_ext) < CPU_S_PER_MB_MAX
 
 
 def _reports_what_it_was_sent(monkeypatch: Any) -> None:

@@ -175,6 +175,23 @@ def test_slave_accepts_neither_a_damaged_record_nor_any_behind_it() -> None:
         follower.receive(bytes(sent))
     slave.dispatch()
     assert slave.max_offset("T", 0) == 1
+    assert follower.checked_offset == size < follower.max_offset
+    with pytest.raises(FollowError, match="damaged"):
+        follower.report()
     follower.reconnected()
     with pytest.raises(FollowError, match="damaged"):
         follower.receive(struct.pack(">qi", follower.max_offset, 10))
+
+
+@pytest.mark.parametrize("offset", [-FILE_SIZE, -(1 << 20), -(1 << 63), (1 << 63) - FILE_SIZE, 1, FILE_SIZE + 1])
+def test_log_begins_at_no_impossible_offset(offset: int) -> None:
+    disk = MemoryDisk()
+    store = opened(disk, "SLAVE")
+    follower = follower_of(store)
+    for size in (0, 10):
+        follower.reconnected()
+        with pytest.raises(FollowError, match=f"the master's log begins at {offset}, where no file"):
+            follower.receive(struct.pack(">qi", offset, size) + bytes(size))
+    with pytest.raises(FollowError, match=f"the master's log begins at {offset}, where no file"):
+        follower.begin(offset, bytes(100))
+    assert not store.commit_log.mapped_files.files and not disk.listdir("/s/commitlog")

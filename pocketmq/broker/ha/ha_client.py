@@ -32,7 +32,7 @@ CONNECT_TIMEOUT_S: Final = 3.0
 SYNC_TIMEOUT_S: Final = 30.0
 PARTED_RETRY_S: Final = 30.0
 LOOK_S: Final = 1.0
-DISPATCH_S: Final = 0.01
+DISPATCH_S: Final = 0.001
 """Longest delay of the dispatch of records while the log arrives in large pieces."""
 
 
@@ -145,6 +145,8 @@ class HAClient:
 
     async def _follow(self, ha_address: str) -> None:
         """Copy the log until it ends. Raises OSError, TimeoutError, RemotingError, LogDivergedError, FollowError."""
+        self.follower.dispatch()  # refuses if the end of the log is damaged
+        self._context.turn.arm()
         await self._prepare()
         await self._until_synced()
         host, _, port = ha_address.rpartition(":")
@@ -212,7 +214,7 @@ class HAClient:
     # --- the connection ---------------------------------------------------------------------------------------------
 
     def received(self, connection: "_Connection", data: bytes) -> None:
-        """Append the data that the master sent, and acknowledge it."""
+        """Append the data that the master sent, and acknowledge its intact records."""
         self.last_read_s = self._context.clock.monotonic()
         self._received_size += len(data)
         try:
@@ -227,7 +229,7 @@ class HAClient:
         if self._acknowledges_synced:
             self._context.store.request_sync(self.follower.max_offset)
         elif frames:
-            self._report(self.follower.max_offset)
+            self._report(self._durable_offset)
 
     def _dispatch(self, connection: "_Connection") -> None:
         self._dispatching = None
@@ -235,14 +237,22 @@ class HAClient:
             self.follower.dispatch()
         except (FollowError, OSError) as error:
             connection.end(error)
+        else:
+            self._report(self._durable_offset)
         self._context.turn.arm()
+
+    @property
+    def _durable_offset(self) -> int:
+        """The offset to acknowledge: of intact records, with SYNC_FLUSH of synced ones."""
+        checked = self.follower.checked_offset
+        return min(checked, self._synced_offset) if self._acknowledges_synced else checked
 
     def synced(self, offset: int) -> None:
         """Note that the log is durable up to `offset`; with SYNC_FLUSH acknowledge it."""
         if self._acknowledges_synced and offset > self._synced_offset:
             self._synced_offset = offset
             self._is_synced.set()
-            self._report(offset)
+            self._report(self._durable_offset)
 
     def connected(self, connection: "_Connection") -> None:
         """Request everything behind the end of this log."""
@@ -250,7 +260,7 @@ class HAClient:
         now_s = self._context.clock.monotonic()
         self.last_read_s = self.last_write_s = now_s
         self._connection = connection
-        self._report(self.follower.max_offset)
+        self._report(self.follower.max_offset)  # everything before it is checked
 
     def _report(self, offset: int) -> None:
         if self._connection is not None:
@@ -267,7 +277,7 @@ class HAClient:
             silent_s = now_s - self.last_read_s
             connection.end(FollowError(f"the master was silent for {silent_s:.0f} s (haHousekeepingInterval)"))
         elif now_s - self.last_write_s >= self._config.ha_send_heartbeat_interval / 1000:
-            self._report(self._synced_offset if self._acknowledges_synced else self.follower.max_offset)
+            self._report(self._durable_offset)
 
 
 class _Connection(asyncio.Protocol):

@@ -35,6 +35,8 @@ BULK_SIZE: Final = 2 << 20
 BODY_SIZE_MAX: Final = 1 << 30
 """Limit of a frame's size. Frames do not cross the end of a file."""
 
+OFFSET_MAX: Final = (1 << 63) - 1
+
 
 class FollowError(Exception):
     """Raised for received bytes that do not continue the slave's log; the connection must be closed."""
@@ -62,6 +64,8 @@ class LogFollower:
         self.window_size_min = WINDOW_SIZE_MIN
         """Bytes from which on records are dispatched together."""
         self._dispatched = dispatched_offset
+        # Physical offset up to which records are dispatched one by one.
+        self._single_until = 0
         self._damage = ""
         self._header = b""
         # Bytes of the present frame that have not arrived yet.
@@ -72,8 +76,17 @@ class LogFollower:
         """End of the slave's log."""
         return self._log.max_offset
 
+    @property
+    def checked_offset(self) -> int:
+        """End of the last record that has arrived completely and is intact: the slave acknowledges nothing behind it."""
+        return self._dispatched
+
     def report(self) -> bytes:
-        """Return the report of the end of the log."""
+        """Return the first report of a connection, which requests what follows the end of the log.
+
+        Raises FollowError if that end is damaged, because a report also acknowledges what is before it.
+        """
+        self.dispatch()
         return REPLICA_REPORT_STRUCT.pack(self.max_offset)
 
     def reconnected(self) -> None:
@@ -82,9 +95,9 @@ class LogFollower:
 
     def begin(self, physical_offset: int, record: bytes) -> None:
         """Begin an empty log with the first record of the master's. Raises FollowError or OSError."""
-        file_size = self._log.mapped_files.file_size
-        if physical_offset % file_size or len(record) > file_size:
-            raise FollowError(f"the master's log begins at {physical_offset}, where no file of {file_size} bytes begins")
+        self._check_beginning(physical_offset)
+        if len(record) > self._log.mapped_files.file_size:
+            raise FollowError(f"the first record of the master's log, of {len(record)} bytes, does not fit into a file")
         try:
             check_record(memoryview(record), 0, physical_offset, self._check_crc)
         except BadRecordError as error:
@@ -93,6 +106,12 @@ class LogFollower:
         self._dispatched = physical_offset
         self._log.append_raw(memoryview(record))
         self.dispatch()
+
+    def _check_beginning(self, offset: int) -> None:
+        """Raises FollowError unless a file of this log can begin at `offset`."""
+        size = self._log.mapped_files.file_size
+        if offset % size or not 0 <= offset <= OFFSET_MAX - size:
+            raise FollowError(f"the master's log begins at {offset}, where no file of {size} bytes begins")
 
     @property
     def has_undispatched(self) -> bool:
@@ -135,8 +154,7 @@ class LogFollower:
         if not 0 <= size <= BODY_SIZE_MAX:
             raise FollowError(f"the master sent a frame of {size} bytes; the limit is {BODY_SIZE_MAX}")
         if not files.files:
-            if offset % files.file_size:
-                raise FollowError(f"the master's log begins at {offset}, where no file of {files.file_size} bytes begins")
+            self._check_beginning(offset)
             if not size:
                 return
             self._log.begin_raw(offset)
@@ -157,37 +175,48 @@ class LogFollower:
 
         Raises FollowError for a damaged record.
         """
-        files, requests = self._log.mapped_files, self._log.undispatched
+        if self._damage:
+            raise FollowError(self._damage)
+        files = self._log.mapped_files
         while (file := files.file_at(self._dispatched)) is not None:
             view, at = file.view[: file.wrote], self._dispatched - file.start_offset
-            if len(view) - at >= self.window_size_min and (size := self._dispatch_many(file, at)):
-                self._dispatched += size
-                continue
             if is_blank(view, at):
                 self._dispatched = file.start_offset + file.size
                 continue
             room = len(view) - at
             if room < BLANK_STRUCT.size or room < BLANK_STRUCT.unpack_from(view, at)[0] <= file.size - at:
                 return  # not complete yet
-            try:
-                size = check_record(view, at, self._dispatched, self._check_crc)
-            except BadRecordError as error:
-                if not self._damage:
-                    self._damage = f"the record at {self._dispatched} of the master's log is damaged: {error}"
-                    raise FollowError(self._damage) from None
-                return
-            requests += self._requests(view, at)
-            self._log.last_store_timestamp_ms = requests[-1].store_timestamp_ms
-            self._dispatched += size
+            if room >= self.window_size_min and self._dispatched >= self._single_until:
+                self._dispatched += self._dispatch_many(file, at)
+            else:
+                self._dispatched += self._dispatch_one(view, at)
 
     def _dispatch_many(self, file: MappedFile, at: int) -> int:
-        """Dispatch the intact records from position `at` of the file on together. Return their size, 0 if that failed."""
+        """Dispatch the intact records from position `at` of the file on together. Return their size, 0 if that failed.
+
+        The bytes of a window that failed are then dispatched record by record, so that no byte is in many windows.
+        """
         data = file.array[at : min(file.wrote, at + BULK_SIZE)]
         window = RecordWindow(data, self._dispatched, *linked(data, self._dispatched))
         if len(window) and (invalid := window.first_invalid(self._check_crc)) is not None:
             window = window.rows(slice(invalid))
         size = int(window.sizes.sum()) if len(window) else 0
-        return size if size and self._dispatch_window(window) else 0
+        if size and self._dispatch_window(window):
+            return size
+        self._single_until = self._dispatched + len(data)
+        return 0
+
+    def _dispatch_one(self, view: memoryview, at: int) -> int:
+        """Add the record at position `at` to `undispatched` of the log. Return its size. Raises FollowError if damaged."""
+        try:
+            size = check_record(view, at, self._dispatched, self._check_crc)
+        except BadRecordError as error:
+            self._damage = f"the record at {self._dispatched} of the master's log is damaged: {error}"
+            raise FollowError(self._damage) from None
+        requests = self._requests(view, at)
+        self._log.undispatched += requests
+        self._log.last_store_timestamp_ms = requests[0].store_timestamp_ms
+        return size
 
     def cut_incomplete(self) -> None:
         """Remove the beginning of a record whose end has not arrived, as recovery would do at the next start.
