@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.header import I64
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -72,9 +73,9 @@ def _names(declared: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
 class DataVersion(Body):
     """Version of a table; brokers and name servers compare counter and timestamp."""
 
-    counter: int = 0
-    timestamp: int = 0
-    state_version: int | None = None
+    counter: I64 = 0
+    timestamp: I64 = 0
+    state_version: I64 | None = None
 
 
 class TopicConfig(Body):

@@ -26,6 +26,7 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.route import ExchangeHAInfoRequestHeader, ExchangeHAInfoResponseHeader
 from pocketmq.runtime.error_text import reason
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 log = logging.getLogger("broker")
 
@@ -88,7 +89,8 @@ class PreOnline:
             await asyncio.sleep(LOOK_S)
         self._take_offsets(await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET, dict[str, dict[int, int]]))
         for level, next_offset in (await self._table(address, RequestCode.GET_ALL_DELAY_OFFSET, dict[int, int])).items():
-            if level > 0 and next_offset > self._schedule.next_offset(level):
+            has_records = level > 0 and next_offset <= self._context.store.max_offset(SCHEDULE_TOPIC, level - 1)
+            if has_records and next_offset > self._schedule.next_offset(level):
                 self._schedule.begin_at(level, next_offset)
         answer = await self._client.call(address, RequestCode.GET_TIMER_CHECK_POINT, timeout_s=TIMEOUT_S)
         if len(answer.body) == TIMER_CHECKPOINT_SIZE and any(answer.body):

@@ -22,9 +22,10 @@ import msgspec
 from pocketmq.broker.context import Context
 from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.ha.master_log import master_log_offset
-from pocketmq.broker.tables.config_manager import ConfigManager, RowsManager
+from pocketmq.broker.tables.config_manager import ConfigManager, CopiedRowsManager
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
+from pocketmq.broker.tables.row_limits import QUEUE_NUMS_MAX
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting import fastjson
@@ -36,7 +37,7 @@ from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_FILE_SIZE, TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
-from pocketmq.store.format.message import Arrival
+from pocketmq.store.format.message import QUEUE_OFFSET_MAX, Arrival
 
 log = logging.getLogger("broker")
 
@@ -69,7 +70,7 @@ class SlaveSynchronize:
         self._client = client
         self._writer = topics.writer
         self._topics = topics
-        self._rows: dict[int, RowsManager[Any]] = {
+        self._rows: dict[int, CopiedRowsManager[Any]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups,
         }
@@ -175,7 +176,7 @@ class SlaveSynchronize:
                 if version != manager.data_version:
                     manager.replace(document.get(manager.TABLE_KEY) or {}, version)
         if (document := await self._document(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)) is not None:
-            self._change(self._request_modes, document)
+            self._change(self._request_modes, self._request_modes.admitted(document))
         covered_to = self._store.max_physical_offset
         if (document := await self._document(RequestCode.GET_ALL_CONSUMER_OFFSET)) is not None:
             table = msgspec.convert(document.get("offsetTable") or {}, dict[str, dict[int, int]], strict=False)
@@ -189,7 +190,12 @@ class SlaveSynchronize:
         await self._until_copied()
         if document is not None:
             offsets = msgspec.convert(document.get("offsetTable") or {}, dict[int, int], strict=False)
-            self._change(self._schedule, {"offsetTable": offsets})
+            possible = {
+                level: next_offset
+                for level, next_offset in offsets.items()
+                if 0 < level <= QUEUE_NUMS_MAX and 0 <= next_offset <= QUEUE_OFFSET_MAX
+            }
+            self._change(self._schedule, {"offsetTable": possible})
         if len(checkpoint) == TIMER_CHECKPOINT_SIZE and any(checkpoint) and checkpoint != self._checkpoint:
             self._checkpoint, store = checkpoint, self._store
             path = store.config.store_path("config/timercheck")

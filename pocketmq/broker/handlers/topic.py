@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables import topic_attributes
+from pocketmq.broker.tables.row_limits import topic_problem
 from pocketmq.broker.tables.topic_config import SYSTEM_TOPICS, topic_name_problem
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicList, encode_body
@@ -22,8 +23,6 @@ from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicReque
 from pocketmq.runtime.table_writer import Written
 
 log = logging.getLogger("broker")
-
-QUEUE_NUMS_MAX: Final = 65_536
 
 
 def update_and_create_topic(services: Services, request: Request[CreateTopicRequestHeader]) -> Response | Deferred:
@@ -56,12 +55,8 @@ def _admitted(services: Services, wanted: TopicConfig, attribute_changes: str | 
     """Check a requested topic and return the config to store. Raises RemotingError."""
     topic = wanted.topic_name
     _check_name(services, topic)
-    for key, queue_nums in (("readQueueNums", wanted.read_queue_nums), ("writeQueueNums", wanted.write_queue_nums)):
-        if not 0 <= queue_nums <= QUEUE_NUMS_MAX:
-            remark = f"{key}={queue_nums} of topic {topic}: expected 0 to {QUEUE_NUMS_MAX}"
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
-    if not 0 <= wanted.perm <= 15:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"perm={wanted.perm} of topic {topic}: expected 0 to 15")
+    if (problem := topic_problem(topic, wanted)) is not None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, problem)
     present = services.topics.get(topic)
     attributes = None if present is None else present.attributes
     if attribute_changes:

@@ -50,8 +50,7 @@ class CarryingTable(dict[str, S]):
                 problem = self._problem_of(name)
                 if problem is not None:
                     raise ValueError(problem)
-                plain = {key: value for key, value in row.items() if value is not None}
-                self[name] = msgspec.convert(plain, self._declared, strict=False)
+                self[name] = self.converted(row)
             except (ValueError, AttributeError) as error:
                 log.error(
                     "%s %r in the config file is ignored, but kept in the file: %s", self._declared.__name__, name, error
@@ -61,6 +60,11 @@ class CarryingTable(dict[str, S]):
             extras = {key: value for key, value in row.items() if key not in self._known}
             if extras:
                 self._extras[name] = extras
+
+    def converted(self, row: dict[str, Any]) -> S:
+        """Return the row of a document as struct. Raises ValueError or AttributeError."""
+        plain = {key: value for key, value in row.items() if value is not None}
+        return msgspec.convert(plain, self._declared, strict=False)
 
     # --- changes --------------------------------------------------------------------------------------------------------
 

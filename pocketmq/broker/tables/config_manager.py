@@ -159,16 +159,6 @@ class RowsManager(ConfigManager, Generic[S]):
     def decode(self, document: dict[str, Any]) -> None:
         self.table.decode(document.get(self.TABLE_KEY) or {})
 
-    def replace(self, rows: dict[str, Any], version: DataVersion) -> None:
-        """Take the rows and the version of another broker's table in place of the present ones; bad rows are logged."""
-        for name in [name for name in self.table if name not in rows]:
-            self.table.forget(name)
-        for name in rows:
-            self.table.touch(name)
-        self.table.decode(rows)
-        self.data_version = version
-        self.changed()
-
     def note_created(self, name: str) -> None:
         """Mention the row `name`, which a client's request created, in the log line of the next write.
 
@@ -201,3 +191,50 @@ class RowsManager(ConfigManager, Generic[S]):
         if names:
             self.next_version()
             self.taken_back(names)
+
+
+class CopiedRowsManager(RowsManager[S]):
+    """A table that slaves copy from their master."""
+
+    def replace(self, rows: dict[str, Any], version: DataVersion) -> None:
+        """Take the rows and the version of another broker's table in place of the present ones.
+
+        Rows that a client could not create are left out, and logged.
+        """
+        rows = self._admitted(rows)
+        for name in [name for name in self.table if name not in rows]:
+            self.table.forget(name)
+        for name in rows:
+            self.table.touch(name)
+        self.table.decode(rows)
+        self.data_version = version
+        self.changed()
+
+    def _admitted(self, rows: dict[str, Any]) -> dict[str, Any]:
+        (key, count_max), problems = self.room, []
+        admitted: dict[str, Any] = {}
+        for name, row in rows.items():
+            try:
+                problem = self.row_problem(name, self.table.converted(row))
+            except (ValueError, TypeError, AttributeError) as error:
+                problem = f"{name[:200]!r}: {error}"
+            if problem is None and len(admitted) >= count_max:
+                problem = f"{name}: {key} allows {count_max}, the master has {len(rows)}"
+            if problem is None:
+                admitted[name] = row
+            else:
+                problems.append(problem)
+        if problems:
+            shown, more = "; ".join(problems[:_NAMES_LOGGED]), len(problems) - _NAMES_LOGGED
+            and_more = f"; and {more} more" if more > 0 else ""
+            log.error("%d %s of the master are left out: %s%s", len(problems), self.ROWS_NAME, shown, and_more)
+        return admitted
+
+    @abstractmethod
+    def row_problem(self, name: str, row: S) -> str | None:
+        """Return what is wrong with a row that a client or another broker wants in the table, or None."""
+
+    @property
+    @abstractmethod
+    def room(self) -> tuple[str, int]:
+        """The key that limits the number of rows, and its value."""

@@ -21,8 +21,11 @@ import msgspec
 
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.broker.tables.row_limits import QUEUE_NUMS_MAX, name_problem
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.store.disk.config_file import ConfigFile, RowsWriter
+from pocketmq.store.format.message import QUEUE_OFFSET_MAX
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 
 log = logging.getLogger("broker")
@@ -57,6 +60,7 @@ class ConsumerOffsetManager(ConfigManager):
         self._count = 0
         self._count_max = count_max
         self._refusals = LimitRefusals(clock)
+        self._copy_refusals = RefusalLog(log)
         # Rows to write; the first snapshot takes all.
         self._changed: dict[str, None] = {}
         self._is_taken = False
@@ -98,15 +102,26 @@ class ConsumerOffsetManager(ConfigManager):
         self._changed[key] = None
 
     def merge(self, table: dict[str, dict[int, int]], covered_to: int | None = None) -> None:
-        """Take another broker's offsets, by `topic@group` and queue id; others stay. `covered_to`: see the field."""
+        """Take another broker's possible offsets, by `topic@group` and queue id; others stay. `covered_to`: see the field."""
         if covered_to is not None:
             self.covered_to = covered_to
+        left_out = 0
         for key, queues in table.items():
-            own = self.table.setdefault(key, {})
-            if not queues.items() <= own.items():
-                self._count += len(queues.keys() - own.keys())
-                own.update(queues)
-                self._changed[key] = None
+            own = self.table.get(key, {})
+            if queues.items() <= own.items():
+                continue
+            topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            taken = {} if name_problem(topic) or name_problem(group) else dict(filter(_is_possible, queues.items()))
+            added = len(taken.keys() - own.keys())
+            if not taken or (added and self._count + added > self._count_max and group not in OWN_GROUPS):
+                left_out += len(queues)
+                continue
+            self._count += added
+            self.table.setdefault(key, own).update(taken)
+            self._changed[key] = None
+        if left_out:
+            reason = f"{left_out} consumer offsets of the master are left out: impossible, or beyond maxConsumerOffsets"
+            self._copy_refusals.refused(None, f"{reason}={self._count_max}")
 
     def pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Remember the offset from which `group` pulls next, as long as there is room."""
@@ -237,3 +252,8 @@ class ConsumerOffsetManager(ConfigManager):
 
 def _is_light(key: str) -> bool:
     return key.partition(TOPIC_GROUP_SEPARATOR)[2].startswith(LMQ_PREFIX)
+
+
+def _is_possible(one: tuple[int, int]) -> bool:
+    queue_id, consumer_offset = one
+    return 0 <= queue_id < QUEUE_NUMS_MAX and 0 <= consumer_offset <= QUEUE_OFFSET_MAX

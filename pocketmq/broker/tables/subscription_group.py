@@ -8,14 +8,14 @@ import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.names import RETRY_PREFIX
-from pocketmq.broker.tables.config_manager import RowsManager
+from pocketmq.broker.tables.config_manager import CopiedRowsManager
 from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.broker.tables.row_limits import group_row_problem, name_problem
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.store.disk.config_file import ConfigFile
-from pocketmq.store.format.message import folder_problem
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 
 log = logging.getLogger("broker")
@@ -34,10 +34,10 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 def group_problem(group: str) -> str | None:
     """Return why the name is not allowed for a group, or None. Its retry and dead-letter topics must be storable."""
-    return folder_problem(RETRY_PREFIX + group)
+    return name_problem(RETRY_PREFIX + group)
 
 
-class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
+class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
     """The consumer groups by name. `table` is for listing; look-ups go through `find`, which may create a group."""
 
     TABLE_KEY = "subscriptionGroupTable"
@@ -95,15 +95,23 @@ class SubscriptionGroupManager(RowsManager[SubscriptionGroupConfig]):
         the rate of new groups is reached.
         """
         for group_config in group_configs:
-            problem = group_problem(group_config.group_name)
+            problem = self.row_problem(group_config.group_name, group_config)
             if problem is not None:
-                raise ValueError(f"its retry {problem}")
+                raise ValueError(problem)
         self._check_room(len({one.group_name for one in group_configs} - self.table.keys()))
         for group_config in group_configs:
             self._put(group_config)
         if group_configs:
             self.next_version()
             self.changed()
+
+    def row_problem(self, name: str, row: SubscriptionGroupConfig) -> str | None:
+        problem = group_problem(name)
+        return f"its retry {problem}" if problem else group_row_problem(name, row)
+
+    @property
+    def room(self) -> tuple[str, int]:
+        return "maxSubscriptionGroups", self._config.max_subscription_groups
 
     def _put(self, group_config: SubscriptionGroupConfig) -> None:
         name = group_config.group_name

@@ -26,9 +26,10 @@ from pocketmq.broker.names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from pocketmq.broker.tables.config_manager import RowsManager
+from pocketmq.broker.tables.config_manager import CopiedRowsManager
 from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.broker.tables.row_limits import name_problem, topic_problem
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -78,7 +79,7 @@ def topic_name_problem(topic: str) -> str | None:
     return None
 
 
-class TopicConfigManager(RowsManager[TopicConfig]):
+class TopicConfigManager(CopiedRowsManager[TopicConfig]):
     """The topics by name. `table` is for look-ups; changes go through the methods, which persist and register them."""
 
     TABLE_KEY = "topicConfigTable"
@@ -92,7 +93,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
 
         `is_copy`: the table is that of the master of this slave; nothing is created at first use.
         """
-        super().__init__(file, clock, TopicConfig, folder_problem, writer)
+        super().__init__(file, clock, TopicConfig, name_problem, writer)
         self._config = config
         self._is_copy = is_copy
         self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
@@ -218,7 +219,7 @@ class TopicConfigManager(RowsManager[TopicConfig]):
 
     def check_can_create(self, topic: str) -> None:
         """Raises RemotingError while `topic` is being deleted, and ValueError for an invalid name."""
-        problem = folder_problem(topic)
+        problem = name_problem(topic)
         if problem is not None:
             raise ValueError(problem)
         if topic in self.leaving:
@@ -258,6 +259,13 @@ class TopicConfigManager(RowsManager[TopicConfig]):
         self.next_version()
         self.changed()
         self.topic_changed(topic)
+
+    def row_problem(self, name: str, row: TopicConfig) -> str | None:
+        return topic_problem(name, row)
+
+    @property
+    def room(self) -> tuple[str, int]:
+        return "maxTopics", self._config.max_topics + len(self._own_topics)
 
     # --- the file ---------------------------------------------------------------------------------------------------
 
