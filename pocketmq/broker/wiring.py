@@ -217,7 +217,7 @@ class _Parts:
         orders = ConsumerOrderInfoManager(context, self._file("consumerOrderInfo"))
         for manager in (topics, groups, schedule, cancelled, request_modes, orders):
             manager.load()
-        table_recovery.recover_tables(store, topics, groups, offsets, schedule)
+        table_recovery.recover_tables(store, topics, groups, offsets, schedule, orders)
         cancelled.passed(schedule.progress())
         unsupported_tables.refuse_batch_topics(store, topics)
         unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)

@@ -429,6 +429,11 @@ class MessageStore:
             self._begin_again(topic)
         return self._drop(topics - kept)
 
+    @property
+    def dropped_topics(self) -> dict[str, int]:
+        """Deleted topic -> physical offset before which its records belong to the deleted one."""
+        return self._known.dropped
+
     def mark_dropped(self, topics: Set[str], end_offset: int) -> None:
         """Prevent recovery from restoring queues of `topics` from records before `end_offset`. Thread-safe, blocking.
 

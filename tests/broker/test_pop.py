@@ -15,6 +15,7 @@ from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.delay import QueryDelayedRequestHeader
 from pocketmq.remoting.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeader
+from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import Message, PutResult
@@ -503,3 +504,45 @@ async def test_pop_is_refused_without_the_timer_wheel() -> None:
         await path.send("a")
         answer = await path.pop()
         assert answer.code == ResponseCode.SYSTEM_ERROR and "timerWheelEnable" in (answer.remark or "")
+
+
+async def delete_topic(path: Popper, topic: str = TOPIC) -> None:
+    answer = await ask(path.client, path.broker, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def test_messages_of_a_deleted_topic_do_not_come_back_in_a_new_one_of_its_name() -> None:
+    async with popping() as path:
+        await path.send("old a", "old b")
+        assert await path.bodies() == ["old a", "old b"]
+        await path.advance(INVISIBLE_MS)
+        await path.send("old c", "old d")
+        assert sorted(await path.bodies()) == ["old a", "old b", "old c", "old d"]
+        await path.ack("old d")
+        await path.change("old c", 2 * INVISIBLE_MS)
+        await delete_topic(path)
+        await path.send("a", "b", "c", "d")
+        found = await path.bodies()
+        assert found == ["a", "b", "c", "d"]
+        for body in "abc":
+            await path.ack(body)
+        await path.advance(INVISIBLE_MS)
+        assert await path.bodies() == ["d"]
+        await path.ack("d")
+        await path.advance(3 * INVISIBLE_MS)
+        assert await path.bodies() == []
+
+
+async def test_ordered_pop_does_not_wait_for_the_messages_of_a_deleted_topic() -> None:
+    disk, clock = PowerCutDisk(), VirtualClock()
+    async with popping(disk, clock) as path:
+        await path.send("old")
+        assert await path.bodies(32, 0, order=True, attempt_id="1") == ["old"]
+        await written_offsets(path)
+        path.broker.services.pops.persist()
+        await delete_topic(path)
+        await path.send("new")
+        assert await path.bodies(32, 0, order=True, attempt_id="2") == ["new"]
+        left = disk.killed()
+    async with popping(left, clock) as path:
+        assert await path.bodies(32, 0, order=True, attempt_id="3") == ["new"], "nor after a kill"

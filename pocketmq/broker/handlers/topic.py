@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
+from pocketmq.broker.pop.pop_record import retry_topic_of
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables import topic_attributes
 from pocketmq.broker.tables.row_limits import topic_problem
@@ -80,11 +81,22 @@ def _check_name(services: Services, topic: str) -> None:
 def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Response | Deferred:
     """Delete a topic with its queues and, as in 5.x, its consumer offsets; a missing topic is a success, too.
 
+    Also as in 5.x, the retry topics of the groups that popped from it are deleted; their messages would be popped from a new
+    topic of that name.
     First topics.json is written without the topic, then its queues are deleted, so that no topic in the file lacks its
     messages. Until then the topic cannot be created again. Queues of other topics stay, even of topics not in the table.
     """
     topic = request.header.topic
     _check_name(services, topic)
+    popped = {
+        retry_topic_of(topic, group, with_v2=v2) for group in services.offsets.groups_of(topic) for v2 in (False, True)
+    }
+    deleted = [topic, *sorted(name for name in popped - {topic} if name in services.topics.table)]
+    return services.gate.when_done(Response(), topic, written=tuple(_delete(services, name) for name in deleted))
+
+
+def _delete(services: Services, topic: str) -> Written:
+    """Delete one topic. Return a future that is done when its queues are deleted."""
     topics = services.topics
     topics.delete(topic)
     services.holds.wake_all(topic)
@@ -98,7 +110,7 @@ def delete_topic(services: Services, request: Request[TopicRequestHeader]) -> Re
             _mark_dropped(services, topic, dropped)
         else:
             written.add_done_callback(lambda done: _forgotten(services, topic, dropped, done.result()))
-    return services.gate.when_done(Response(), topic, written=(dropped,))
+    return dropped
 
 
 def _forgotten(services: Services, topic: str, dropped: Written, error: Exception | None) -> None:
@@ -122,17 +134,25 @@ def _drop(services: Services, topic: str) -> Exception | None:
     except OSError as error:
         log.error("the queues of topic %s cannot be deleted: %s", topic, error)
         return error
-    services.offsets.delete_topic(topic)
+    _forget(services, topic)
     if services.config.auto_delete_unused_stats:
         services.stats.forget_topic(topic)
     return None
+
+
+def _forget(services: Services, topic: str) -> None:
+    """Forget what refers to queue offsets of a deleted topic."""
+    services.offsets.delete_topic(topic)
+    services.pops.forget(topic)
 
 
 def clean_unused_topic(services: Services, request: Request[NoHeader]) -> Response:
     """Delete the queues of all topics that are not in the topic table."""
     # System topics are kept: another version of the broker may use some that are in no table here.
     system = {topic for topic, _ in services.store.queues.queues if services.topics.is_system_topic(topic)}
-    services.store.drop_topics(set(services.topics.table) | {TRANS_OP_HALF_TOPIC} | system | set(services.topics.leaving))
+    kept = set(services.topics.table) | {TRANS_OP_HALF_TOPIC} | system | set(services.topics.leaving)
+    for topic in services.store.drop_topics(kept):
+        _forget(services, topic)
     return Response()
 
 

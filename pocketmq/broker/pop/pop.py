@@ -136,6 +136,10 @@ class PopMessageService:
         """Whether nothing is to be revived before a timer expires."""
         return self._revive.is_idle
 
+    def forget(self, topic: str | None = None, group: str | None = None) -> None:
+        """Forget the ordered pops from a deleted topic or by a deleted group."""
+        self._orders.forget(topic, group)
+
     def persist(self) -> None:
         """Write the state of ordered pops."""
         self._orders.persist()
@@ -274,6 +278,7 @@ class PopMessageService:
             check_point = CheckPoint(
                 queue_offset, popped.pop_time_ms, header.invisible_time, queue_id, topic, group,
                 self._config.broker_name, len(offsets), d=[at - queue_offset for at in offsets],
+                last=self._physical_offset(topic, queue_id, offsets[-1]),
             )  # fmt: skip
             self._note(check_point, popped.revive_queue)
             self._offsets.commit_when_synced(group, topic, queue_id, result.next_begin_offset)
@@ -354,6 +359,11 @@ class PopMessageService:
             check_point.message(self._revive.topic, revive_queue, due_ms, self._store_host, now_ms, is_delay=is_delay)
         )
 
+    def _physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        queue = self._store.queue(topic, queue_id)
+        unit = None if queue is None else queue.unit_at(queue_offset)
+        return None if unit is None else unit[0]
+
     def is_ours(self, handle: Handle) -> bool:
         """Whether the revive queue of a handle exists: an ack must not create one."""
         return handle.revive_queue == ORDER_REVIVE_QUEUE or self._revive.has_queue(handle.revive_queue)
@@ -412,8 +422,9 @@ class PopMessageService:
         invisible_time_ms -= pop_time_ms - now_ms
         self._steps.note_calendar(pop_time_ms)
         check_point = CheckPoint(
-            queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0]
-        )
+            queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0],
+            last=self._physical_offset(topic, queue_id, queue_offset),
+        )  # fmt: skip
         self._note(check_point, handle.revive_queue)
         self.acknowledge(group, topic, queue_id, handle, [queue_offset])
         return pop_time_ms, invisible_time_ms

@@ -121,6 +121,14 @@ class ConsumerOrderInfoManager(ConfigManager):
         if self.table.get(f"{topic}@{group}", {}).pop(queue_id, None) is not None:
             self._is_dirty = True
 
+    def forget(self, topic: str | None = None, group: str | None = None) -> None:
+        """Forget pops, because the queues of a deleted topic begin again at 0. None: of any topic, by any group."""
+        for key in tuple(self.table):
+            of_topic, _, of_group = key.partition("@")
+            if topic in (None, of_topic) and group in (None, of_group):
+                del self.table[key]
+                self._is_dirty = True
+
     def _changed(self, topic: str, queue_id: int, info: OrderInfo) -> None:
         self._is_dirty = True
         self._arm(topic, queue_id, info)

@@ -60,6 +60,8 @@ class CheckPoint(msgspec.Struct, omit_defaults=False):
 
     `so` start offset, `pt` pop time, `it` invisible time, `bm` bit map of acknowledged messages, `n` number of messages,
     `d` their queue offsets relative to `so`, `rp` number of times it was put again because it could not be revived.
+    `pmqLast`, a field of PocketMQ's, is the physical offset of the last message: later records of the queue belong to a
+    topic that was deleted and created again.
     """
 
     so: int
@@ -74,6 +76,7 @@ class CheckPoint(msgspec.Struct, omit_defaults=False):
     ro: int = 0
     d: list[int] | None = None
     rp: str | None = None
+    last: int | None = msgspec.field(name="pmqLast", default=None)
 
     @property
     def key(self) -> tuple[str, str, int, int, int]:

@@ -57,8 +57,10 @@ def revived_copy(
     queue = store.queue(check_point.t, check_point.q)
     unit = None if queue is None else queue.unit_at(queue_offset)
     view = None if unit is None or unit[2] == HOLE_TAGS_CODE else store.message_at(unit[0])
-    if view is None:
+    if unit is None or view is None:
         raise ValueError("the record does not exist")
+    if check_point.last is not None and unit[0] > check_point.last:
+        raise ValueError("its topic was deleted and created again")
     record = decode_record(view)
     properties = decode_properties(record.properties)
     for name in STALE_IN_COPIES:
@@ -311,7 +313,7 @@ class PopReviveService:
         shift_ms = self._steps.shift_since_ms(check_point.pt)
         again = CheckPoint(
             queue_offset, check_point.pt, now_ms - shift_ms - check_point.pt + BACK_OFF_MS * min(tries, 60), check_point.q,
-            check_point.t, check_point.c, check_point.bn, 1, d=[0], rp=str(tries),
+            check_point.t, check_point.c, check_point.bn, 1, d=[0], rp=str(tries), last=check_point.last,
         )  # fmt: skip
         due_ms = again.revive_ms + shift_ms
         is_delay = self._store.commit_log.last_store_timestamp_ms <= now_ms

@@ -16,6 +16,7 @@ from typing import Final
 
 from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager
@@ -43,18 +44,21 @@ def recover_tables(
     groups: SubscriptionGroupManager,
     offsets: ConsumerOffsetManager,
     schedule: ScheduleMessageService,
+    orders: ConsumerOrderInfoManager,
 ) -> None:
     """Complete and write the tables whose files are missing or may lack the last write, and log each recovered item.
 
     Must be called after `load`.
     """
     was_copy = _was_copy(store)
+    _forget_deleted_topics(store, offsets, orders)
     if not store.queues.queues:
         return
     if was_copy:
         # Name servers prefer the higher version, so this broker takes over from a master that hangs or is cut off.
         topics.data_version.state_version = (topics.data_version.state_version or 0) + 1
         topics.persist()
+        orders.forget()  # of a time when this store was a master's
     made: dict[ConfigManager, list[str]] = {topics: [], groups: [], schedule: [], offsets: []}
     if topics.file.is_incomplete or was_copy:
         made[topics] = _make_topics(store, topics, offsets)
@@ -77,6 +81,14 @@ def recover_tables(
             log.warning("%s", line)
     if was_copy:
         store.disk.delete(store.config.store_path(COPY_NOTE))
+
+
+def _forget_deleted_topics(store: MessageStore, offsets: ConsumerOffsetManager, orders: ConsumerOrderInfoManager) -> None:
+    """Forget the offsets in deleted topics whose deletion is newer than the file of the offsets."""
+    for topic, dropped_to in store.dropped_topics.items():
+        if offsets.covered_to is not None and offsets.covered_to <= dropped_to:
+            offsets.delete_topic(topic)
+            orders.forget(topic)
 
 
 def _was_copy(store: MessageStore) -> bool:
