@@ -107,10 +107,10 @@ def build(
         services.measured.store_recovery_s = report.duration_ms / 1000
         services.measured.repairs = len(report.repairs)
         services.measured.started_cleanly = report.clean
-        if services.ha_client is not None:
+        if (ha_client := services.ha_client) is not None:
             services.slave_synchronize = SlaveSynchronize(
                 parts.context, services.client, services.topics, services.groups, services.offsets, services.schedule,
-                services.request_modes,
+                services.request_modes, lambda: ha_client.is_connected,
             )  # fmt: skip
         prepare_for_acting_masters(services, parts.context, parts.timer_store)
         _connect(services, parts.context)

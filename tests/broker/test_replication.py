@@ -3,12 +3,15 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
 from pocketmq.remoting.headers.query import ViewMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
+from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from tests.broker.running import ask, connected, running_broker, running_namesrv, until
 
@@ -199,3 +202,44 @@ async def test_ha_port_closes_connections_of_non_slaves_and_forbidden_hosts(capl
         assert await reader.read() == b""
         assert "127.0.0.1 may not copy the log: haAllowedHosts=10.0.0.0/8" in caplog.text
         writer.close()
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_slave_drops_the_queues_and_offsets_of_a_topic_deleted_at_its_master(
+    is_noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the topic is created again before the slave copies the tables the next time."""
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.3 if is_noticed else 1.5)
+    disk = MemoryDisk()
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as master:  # noqa: SIM117  # the order of stops
+        async with running_broker(ns, store=SLAVE, broker_id=1, disk=disk) as slave:
+            for queue_id in (0, 1):
+                await send(client, master, 3, queue_id=queue_id)
+            for queue_id in (0, 1):
+                master.services.offsets.commit("g", "T", queue_id, 3)
+            await until(lambda: slave.services.offsets.query("g", "T", 1) == 3 and end_of(slave) == end_of(master))
+            await ask(client, master, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader("T"))
+            if is_noticed:
+                await until(lambda: slave.services.store.queue("T", 1) is None)
+                assert slave.services.offsets.groups_of("T") == []
+            await send(client, master, 1, queue_id=0)
+            store = slave.services.store
+            await until(lambda: store.max_offset("T", 0) == 1 and store.queue("T", 1) is None)
+            assert slave.services.offsets.groups_of("T") == []
+    async with running_broker(disk=disk) as promoted:
+        assert promoted.services.store.max_offset("T", 1) == 0 and promoted.services.store.max_offset("T", 0) == 1
+        assert promoted.services.offsets.groups_of("T") == []
+
+
+async def test_new_slave_has_no_queues_of_topics_deleted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.2)
+    async with running_namesrv() as ns, connected() as client, running_broker(ns) as master:
+        await send(client, master, 3, topic="Deleted", queue_id=1)
+        await ask(client, master, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader("Deleted"))
+        await send(client, master, 3, topic="Kept", queue_id=1)
+        async with running_broker(ns, store=SLAVE, broker_id=1) as slave:
+            store = slave.services.store
+            await until(lambda: store.max_offset("Kept", 1) == 3 and store.queue("Deleted", 1) is None)
+            await send(client, master, 1, topic="Kept", queue_id=2)
+            await until(lambda: store.max_offset("Kept", 2) == 1)
+            assert store.max_offset("Kept", 1) == 3

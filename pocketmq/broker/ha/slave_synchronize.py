@@ -21,6 +21,7 @@ import msgspec
 
 from pocketmq.broker.context import Context
 from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.ha.left_queues import LeftQueues
 from pocketmq.broker.ha.master_log import master_log_offset
 from pocketmq.broker.tables.config_manager import ConfigManager, CopiedRowsManager
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
@@ -33,6 +34,7 @@ from pocketmq.remoting.bodies import DataVersion
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.offset import OffsetResponseHeader, QueueRequestHeader
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
@@ -64,7 +66,9 @@ class SlaveSynchronize:
     def __init__(
         self, context: Context, client: RemotingClient, topics: TopicConfigManager, groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager, schedule: ScheduleMessageService, request_modes: MessageRequestModeManager,
+        is_following: Callable[[], bool],
     ) -> None:  # fmt: skip
+        """`is_following` returns whether the log is being copied, so that it is known to be the master's."""
         self._store = context.store
         self._timers = context.timers
         self._client = client
@@ -77,6 +81,8 @@ class SlaveSynchronize:
         self._offsets = offsets
         self._schedule = schedule
         self._request_modes = request_modes
+        self._is_following = is_following
+        self._left_queues = LeftQueues(context.store, offsets, topics)
         self._checkpoint = b""
         self._master_address: str | None = None
         self._delays_s = min(DELAYS_S, DELAYS_ACTING_S) if context.config.enable_slave_acting_master else DELAYS_S
@@ -131,6 +137,8 @@ class SlaveSynchronize:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Copy the tables if records of a topic that this broker does not know have arrived in the log."""
+        arrivals = tuple(arrivals)
+        self._left_queues.arrived(arrivals)
         known, requested = self._topics.table, self._unknown_topics
         found = {one.topic for one in arrivals if one.topic not in known and one.topic not in requested}
         if found and self._master_address is not None:
@@ -174,14 +182,26 @@ class SlaveSynchronize:
             if (document := await self._document(code)) is not None:
                 version = msgspec.convert(document.get("dataVersion") or {}, DataVersion, strict=False)
                 if version != manager.data_version:
+                    if manager is self._topics:
+                        rows = document.get(manager.TABLE_KEY) or {}
+                        self._left_queues.deleted(topic for topic in manager.table if topic not in rows)
                     manager.replace(document.get(manager.TABLE_KEY) or {}, version)
         if (document := await self._document(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)) is not None:
             self._change(self._request_modes, self._request_modes.admitted(document))
+        if self._left_queues.has_some and self._is_following() and self._writer is not None:
+            await self._until_copied()
+            await self._left_queues.drop(self._max_offset, self._writer.run)
         covered_to = self._store.max_physical_offset
         if (document := await self._document(RequestCode.GET_ALL_CONSUMER_OFFSET)) is not None:
             table = msgspec.convert(document.get("offsetTable") or {}, dict[str, dict[int, int]], strict=False)
             await self._until_copied()
             self._offsets.merge(table, covered_to)
+
+    async def _max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the end of a queue at the master. Raises as `_copy_tables`."""
+        header = QueueRequestHeader(topic, queue_id)
+        answer = await self._client.call(self._address, RequestCode.GET_MAX_OFFSET, header, timeout_s=TIMEOUT_S)
+        return answer.header(OffsetResponseHeader).offset
 
     async def _copy_delays(self) -> None:
         """Copy the progress of delay levels and timers. Raises as `_copy_tables`."""
