@@ -1,7 +1,8 @@
 """Long computations of the event loop, run in short slices so that other requests are served in between.
 
 Work is an iterator that does one small piece per step. While work is waiting, at most half of the loop's time is spent on
-it, and several pieces of work take turns.
+it, and several pieces of work take turns. A piece may take as long as a slice; even then no slice takes much longer than
+`LONG_SLICE_S` and a piece.
 """
 
 import logging
@@ -17,7 +18,9 @@ log = logging.getLogger("broker")
 SLICE_S: Final = 0.004
 PAUSE_S: Final = 0.004
 PIECES_MIN: Final = 16
-"""Number of pieces of new work done at once in any case, so that short work does not wait behind long work."""
+"""Number of pieces of new work done at once, so that short work does not wait behind long work."""
+LONG_SLICE_S: Final = 0.016
+"""CPU time after the begin of a slice when not even PIECES_MIN pieces are done at once."""
 
 
 class WorkSlices:
@@ -26,19 +29,24 @@ class WorkSlices:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._waiting: deque[Iterator[None]] = deque()
-        self._end_s = float("-inf")
+        self._end_s = self._cpu_end_s = float("-inf")
 
     def start(self, work: Iterator[None]) -> None:
-        """Do at least PIECES_MIN pieces now, more while this slice lasts, and the rest in later slices."""
+        """Do at least PIECES_MIN pieces now unless they are long, more while this slice lasts, the rest in later slices."""
         now = time.monotonic()
         if not self._waiting and now >= self._end_s + PAUSE_S:
-            self._end_s = now + SLICE_S
+            self._begin_slice(now)
         count = 0
-        while self._step(work):
-            count += 1
-            if count >= PIECES_MIN and time.monotonic() >= self._end_s:
-                self._put_off(work)
+        while now < self._end_s or (count < PIECES_MIN and time.thread_time() < self._cpu_end_s):
+            if not self._step(work):
                 return
+            count += 1
+            now = time.monotonic()
+        self._put_off(work)
+
+    def _begin_slice(self, now: float) -> None:
+        self._end_s = now + SLICE_S
+        self._cpu_end_s = time.thread_time() + LONG_SLICE_S
 
     def _put_off(self, work: Iterator[None]) -> None:
         if not self._waiting:
@@ -46,7 +54,7 @@ class WorkSlices:
         self._waiting.append(work)
 
     def _go_on(self) -> None:
-        self._end_s = time.monotonic() + SLICE_S
+        self._begin_slice(time.monotonic())
         waiting = self._waiting
         try:
             while waiting and time.monotonic() < self._end_s:

@@ -10,6 +10,7 @@ from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import GetResult, GetStatus
 from pocketmq.store.format.record import Record, decode_record
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue import record_filter
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.filter_cache import PAGE_SIZE
 from pocketmq.store.queue.record_filter import RecordFilter
@@ -18,6 +19,12 @@ from tests.store.stores import bodies, message, open_store, records
 
 BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1000}
 Filter = Callable[[int], bool] | RecordFilter | None
+
+
+@pytest.fixture(autouse=True)
+def ample_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets that do not end a pull early on a busy machine."""
+    monkeypatch.setattr(record_filter, "BUDGET_S", 60.0)
 
 
 class Holding(RecordFilter):

@@ -23,7 +23,7 @@ from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.record import entries_of
-from pocketmq.store.queue.record_filter import Judge
+from pocketmq.store.queue.record_filter import FilterBudget, Judge
 
 log = logging.getLogger("broker")
 
@@ -104,31 +104,32 @@ class ConsumerFilterManager(ConfigManager):
         self._count = 0
         self._filters: dict[tuple[str, str], ExpressionFilter] = {}
         self._is_dirty = False
+        if config.enable_property_filter:
+            # The first compilation also builds the parser; later it would delay other requests.
+            compile_subscription(SQL92, "a = 1", config.max_filter_expression_length)
 
     # --- registering ------------------------------------------------------------------------------------------------
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData], compiled_max: int | None = None) -> int:
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData], budget: FilterBudget | None = None) -> None:
         """Update a group from its heartbeat. Its filters of other topics become dead; an invalid expression is logged.
 
-        At most `compiled_max` characters of new expressions are compiled at once (default: maxFilterExpressionLength), the
-        others when first needed. Return the part of `compiled_max` left for the heartbeat's next group.
+        New expressions are compiled at once until the heartbeat's `budget` is used up, the others when first needed.
         """
-        left = self._config.max_filter_expression_length if compiled_max is None else compiled_max
+        budget = budget or FilterBudget()
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
-                left = self._register(group, subscription, left)
+                self._register(group, subscription, budget)
         for topic in self._topics_of.get(group, ()):
             if topic not in topics:
                 self._mark_dead(self.table[topic][group])
-        return left
 
-    def _register(self, group: str, subscription: SubscriptionData, left: int) -> int:
+    def _register(self, group: str, subscription: SubscriptionData, budget: FilterBudget) -> None:
         topic, expression, kind = subscription.topic, subscription.sub_string, subscription.expression_type
         present = self.get(topic, group)
         if present is not None and subscription.sub_version < present.client_version:
-            return left
+            return
         bits = BloomFilterData(self.bloom_filter.positions(f"{group}#{topic}"), self.bloom_filter.bit_count)
         if present is not None and (
             subscription.sub_version == present.client_version
@@ -137,22 +138,20 @@ class ConsumerFilterManager(ConfigManager):
             if present.is_dead or present.client_version != subscription.sub_version:
                 present.dead_time, present.client_version = 0, subscription.sub_version
                 self._is_dirty = True
-            return left
+            return
         self._drop(topic, group)
-        size, size_max = len(expression), self._config.max_filter_expression_length
+        size_max = self._config.max_filter_expression_length
         try:
             if self._count >= FILTERS_MAX:
                 raise ValueError(f"the broker has {self._count} subscriptions by expression, the limit")
-            if kind != SQL92 or size <= left or size > size_max:
-                left -= min(size, left)
+            if kind != SQL92 or len(expression) > size_max or not budget.is_used_up:
                 compile_subscription(kind, expression, size_max)
         except ValueError as error:
             self._log_refusal(group, topic, expression, error)
-            return left
+            return
         now = self.clock.message_time_ms()
         self._keep(ConsumerFilterData(group, topic, expression, kind, now, subscription.sub_version, bits))
         log.info("group %s subscribes to %s by %s", group, topic, expression)
-        return left
 
     def _log_refusal(self, group: str, topic: str, expression: str, error: ValueError) -> None:
         """Log an invalid expression. The client learns of it by its pulls, which find no filter."""

@@ -29,6 +29,9 @@ open term.
 
 A value is cut out of the property string only when a term needs it, because decoding all properties first would be slower.
 Testing whether a property is present is much cheaper than reading its value, and comes first where it can decide.
+
+An expression with more than `SEARCHES_MAX` references to properties is compiled to a function that decodes the properties of
+each record once, into a dict `p`. Otherwise its cost would be the product of both lengths, which peers choose.
 """
 
 from functools import lru_cache
@@ -52,14 +55,23 @@ from pocketmq.broker.filter.expression import (
     parse,
 )
 from pocketmq.broker.filter.java_values import Long, Value
-from pocketmq.store.format.properties import PROPERTY_SEPARATOR, as_entry, mark_of, text_of, value_before_empty
+from pocketmq.store.format.properties import (
+    PROPERTY_SEPARATOR,
+    as_entry,
+    decode_properties,
+    mark_of,
+    text_of,
+    value_before_empty,
+)
 from pocketmq.store.queue.record_filter import Judge
 
+SEARCHES_MAX: Final = 16
+"""Maximum references to properties of an expression that searches the property string for each."""
 _REFUSED: Final = "say(False); continue"
 _SWAPPED: Final = {"=": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TESTS: Final = {"CONTAINS": "{search} in v", "STARTSWITH": "v.startswith({search})", "ENDSWITH": "v.endswith({search})"}
 _INTEGER: Final = "(int(v) if len(v) < {digits} and v.isdecimal() else {convert}(text_of(v)))"
-_DOUBLE: Final = "(float(v) if v.replace('.', '', 1).isdecimal() else near_double(text_of(v)))"
+_DOUBLE: Final = "(float(v) if len(v) < 20 and v.replace('.', '', 1).isdecimal() else near_double(text_of(v)))"
 
 
 def compile_expression(text: str, size_max: int = SIZE_MAX) -> Judge:
@@ -83,12 +95,25 @@ _compile_long = lru_cache(maxsize=8)(_compile)
 
 def function_of(tree: Node) -> Judge:
     """Return the function of a parsed expression. Raises RecursionError for one that is nested too deep."""
-    return _Writer().function(tree)
+    searching = _Writer(is_indexed=False)
+    lines = searching.lines(tree)
+    if searching.references <= SEARCHES_MAX:
+        return searching.function(lines)
+    indexing = _Writer(is_indexed=True)
+    return indexing.function(indexing.lines(tree))
+
+
+_decoded = lru_cache(maxsize=8)(text_of)
+
+
+def decoded(value: str) -> str:
+    """Return the text of a property's value. The last ones are kept, because many terms may read one long value."""
+    return value if value.isascii() else _decoded(value)
 
 
 def text_or_none(value: str | None) -> str | None:
     """Return a property's value as an operand."""
-    return None if value is None else text_of(value)
+    return None if value is None else decoded(value)
 
 
 def near_double(text: str) -> float:
@@ -108,19 +133,28 @@ class _Ends(NamedTuple):
 class _Writer:
     """Writes the source of a function; `_names` holds the globals that the source refers to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_indexed: bool) -> None:
+        """`is_indexed`: the function looks properties up in a dict; else it searches the property string."""
+        self.references = 0
+        """Number of references to properties in the source."""
+        self._is_indexed = is_indexed
         self._lines: list[str] = []
         self._names: dict[str, Any] = {
             "integer": java_values.integer, "long_integer": java_values.long_integer, "near_double": near_double,
             "equal": java_values.equal, "order": java_values.order, "negate": java_values.negate, "Long": Long,
-            "text_of": text_of, "text_or_none": text_or_none, "before_empty": value_before_empty,
+            "text_of": decoded, "text_or_none": text_or_none, "before_empty": value_before_empty, "index": decode_properties,
         }  # fmt: skip
         self._count = 0
 
-    def function(self, tree: Node) -> Judge:
-        lines = self._body(tree, _Ends("say(True); continue", _REFUSED, _REFUSED))
+    def lines(self, tree: Node) -> list[str]:
+        """Return the lines that judge one record."""
+        return self._body(tree, _Ends("say(True); continue", _REFUSED, _REFUSED))
+
+    def function(self, lines: list[str]) -> Judge:
+        """Return the function that judges a run by `lines`."""
+        run = "map(index, run)" if self._is_indexed else "run"
         self._lines += [
-            "def judge(run):", " verdicts = []", " say = verdicts.append", " for p in run:",
+            "def judge(run):", " verdicts = []", " say = verdicts.append", f" for p in {run}:",
             "  try:", *(f"   {line}" for line in lines), "  except ValueError:", "   say(False)", " return verdicts",
         ]  # fmt: skip
         exec(compile("\n".join(self._lines), "<SQL92>", "exec"), self._names)  # noqa: S102
@@ -160,7 +194,7 @@ class _Writer:
         if isinstance(node, Literal):
             return [on_none if node.value is None else on_true if node.value else on_false]
         if isinstance(node, Truth):
-            return _branches(_presence(node.operand), on_false, on_none)
+            return _branches(self._presence(node.operand), on_false, on_none)
         if isinstance(node, Among):
             values = self._name("s")
             raw = [_raw(value) for value in node.values]
@@ -173,27 +207,25 @@ class _Writer:
             return self._comparison(node, on_true, on_false, on_none)
         return _three(f"{self._define(node)}(p)", on_true, on_false, on_none)
 
-    @staticmethod
-    def _property(operand: Property, test: str, on_true: str, on_false: str, on_none: str) -> list[str]:
+    def _property(self, operand: Property, test: str, on_true: str, on_false: str, on_none: str) -> list[str]:
         """Return the lines that test a property's value `v`; `on_none` is for a missing property."""
-        lines = [f"v = {_value(operand)}", "if v is None:", f" {on_none}"]
+        lines = [f"v = {self._value(operand)}", "if v is None:", f" {on_none}"]
         if on_false == "pass":
             return [*lines, f"elif {test}:", f" {on_true}"]
         lines += [f"elif not ({test}):", f" {on_false}"]
         return lines if on_true == "pass" else [*lines, "else:", f" {on_true}"]
 
-    @staticmethod
-    def _is_text(operand: Property, raw: str, on_true: str, on_false: str, on_none: str) -> list[str]:
+    def _is_text(self, operand: Property, raw: str, on_true: str, on_false: str, on_none: str) -> list[str]:
         """Return the lines that test whether a property's value is `raw`; `on_none` is for a missing property."""
+        if self._is_indexed:
+            return self._property(operand, f"v == {raw!r}", on_true, on_false, on_none)
         mark = mark_of(operand.name)
         # Searching for the whole entry is enough when the message has only one entry of that name.
-        lines = [
-            f"if {mark + raw + PROPERTY_SEPARATOR!r} in p and (p.count({mark!r}) == 1 or {_value(operand)} == {raw!r}):",
-            f" {on_true}",
-        ]
+        is_last = f"(p.count({mark!r}) == 1 or {self._value(operand)} == {raw!r})"
+        lines = [f"if {mark + raw + PROPERTY_SEPARATOR!r} in p and {is_last}:", f" {on_true}"]
         if on_false == on_none:
             return [*lines, "else:", f" {on_false}"]
-        return [*lines, f"elif {_presence(operand)}:", f" {on_false}", "else:", f" {on_none}"]
+        return [*lines, f"elif {self._presence(operand)}:", f" {on_false}", "else:", f" {on_none}"]
 
     def _text_test(self, node: TextTest, on_true: str, on_false: str) -> list[str]:
         """Return the lines of a text test. A missing or non-text operand and an empty search fail it and its negation."""
@@ -209,7 +241,7 @@ class _Writer:
     def _comparison(self, node: Comparison, on_true: str, on_false: str, on_none: str) -> list[str]:
         left, operator, right = node.left, node.operator, node.right
         if isinstance(left, Property) and isinstance(right, Literal) and right.value is None:
-            return _branches(_presence(left), on_false, on_true)
+            return _branches(self._presence(left), on_false, on_true)
         # A constant on the left is compared like one on the right, except when the property is missing.
         if isinstance(left, Property):
             value = _constant(right)
@@ -233,7 +265,7 @@ class _Writer:
     def _operand(self, node: Node) -> str:
         """Return a Python expression for the value of an operand."""
         if isinstance(node, Property):
-            return f"text_or_none({_value(node)})"
+            return f"text_or_none({self._value(node)})"
         if isinstance(node, Literal):
             return _source(node.value)
         if isinstance(node, Negative):
@@ -243,17 +275,21 @@ class _Writer:
             return f"negate({self._operand(inner)})"
         return f"{self._define(node)}(p)"
 
+    def _value(self, operand: Property) -> str:
+        """Return a Python expression for a property's stored value: a look-up, or `properties.value_of`, inlined."""
+        self.references += 1
+        if self._is_indexed:
+            return f"p.get({as_entry(operand.name)!r})"
+        mark = mark_of(operand.name)
+        return f"(p.rpartition({mark!r})[2].partition('\\x02')[0] or before_empty(p, {mark!r}))"
 
-def _value(operand: Property) -> str:
-    """Return a Python expression for a property's stored value: `properties.value_of`, inlined."""
-    mark = mark_of(operand.name)
-    return f"(p.rpartition({mark!r})[2].partition('\\x02')[0] or before_empty(p, {mark!r}))"
-
-
-def _presence(operand: Property) -> str:
-    """Return a Python expression for whether a property has a value."""
-    mark = mark_of(operand.name)
-    return f"({mark!r} in p and ({mark + PROPERTY_SEPARATOR!r} not in p or before_empty(p, {mark!r}) is not None))"
+    def _presence(self, operand: Property) -> str:
+        """Return a Python expression for whether a property has a value."""
+        self.references += 1
+        if self._is_indexed:
+            return f"({as_entry(operand.name)!r} in p)"
+        mark = mark_of(operand.name)
+        return f"({mark!r} in p and ({mark + PROPERTY_SEPARATOR!r} not in p or before_empty(p, {mark!r}) is not None))"
 
 
 def _raw(text: str) -> str | None:
@@ -301,7 +337,7 @@ def _property_test(operator: str, value: Value) -> str | None:
         raw = _raw(value)
         return None if operator != "==" else f"text_of(v) == {value!r}" if raw is None else f"v == {raw!r}"
     if isinstance(value, bool):
-        return f"(v.lower() == 'true') == {value}" if operator == "==" else None
+        return f"(len(v) == 4 and v.lower() == 'true') == {value}" if operator == "==" else None
     if isinstance(value, float):
         return f"{_DOUBLE} {operator} {value!r}"
     digits, convert = (19, "long_integer") if isinstance(value, Long) else (10, "integer")

@@ -7,15 +7,20 @@ has no result.
 
 import math
 import re
+from functools import lru_cache
 from typing import Final
 
 INTEGER_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 _FLOATING: Final = re.compile(
-    r"[\x00-\x20]*([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
-    r"|(0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)[\x00-\x20]*"
+    # Possessive quantifiers (`++`): without them the time for a long text would grow with the square of its length.
+    r"[\x00-\x20]*+([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?"
+    r"|(0[xX](?:[0-9a-fA-F]*+\.[0-9a-fA-F]++|[0-9a-fA-F]++\.?)[pP][+-]?[0-9]++)[fFdD]?)[\x00-\x20]*+"
 )
+
+_MEMO: Final = 8
+"""Results kept of each conversion: an expression may compare one long text many times. Few, because texts may be long."""
 
 
 class Long(int):
@@ -25,11 +30,13 @@ class Long(int):
 Value = bool | int | float | str | None
 
 
+@lru_cache(maxsize=_MEMO)
 def integer(text: str) -> int:
     """Java's Integer.valueOf. Raises ValueError for text that is not a 32-bit integer."""
     return _whole(text, INTEGER_MAX)
 
 
+@lru_cache(maxsize=_MEMO)
 def long_integer(text: str) -> int:
     """Java's Long.valueOf. Raises ValueError for text that is not a 64-bit integer."""
     return _whole(text, LONG_MAX)
@@ -46,6 +53,7 @@ def _whole(text: str, largest: int) -> int:
     return value
 
 
+@lru_cache(maxsize=_MEMO)
 def double(text: str) -> float:
     """Java's Double.valueOf. Raises ValueError for text that is not a number."""
     found = _FLOATING.fullmatch(text)

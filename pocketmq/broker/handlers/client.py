@@ -19,6 +19,7 @@ from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from pocketmq.remoting.server import Channel
 from pocketmq.runtime.peer_text import clipped
+from pocketmq.store.queue.record_filter import FilterBudget
 
 log = logging.getLogger("broker")
 
@@ -78,11 +79,11 @@ def _register(
 ) -> Iterator[None]:
     """Register a client in its groups, one a step. Raises RemotingError at a limit, and `refused` at the end."""
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
-    compiled_max = services.config.max_filter_expression_length
+    budget = FilterBudget()
     for consumer in consumers:
         clients.register_consumer(consumer, *client)
         if services.config.enable_property_filter:
-            compiled_max = services.filters.register(consumer.group_name, consumer.subscription_data_set, compiled_max)
+            services.filters.register(consumer.group_name, consumer.subscription_data_set, budget)
         yield
     for producer in data.producer_data_set:
         clients.register_producer(producer.group_name, *client)

@@ -5,8 +5,8 @@ if a new unit passes the pull's tag filter or a new record its record filter. Ot
 5 s at most, so that the consumer learns its next offset. A woken pull is served again and answered with any result: it is
 never held twice, so no client waits longer than it asked for.
 
-Many pulls of one queue are checked in slices. Each round begins with one pull of each connection; the arrivals during a
-round are merged into one arrival for the next round.
+Many pulls of one queue, and those with a record filter, are checked in slices. Each round begins with one pull of each
+connection; the arrivals during a round are merged into one arrival for the next round.
 
 Waking a pull costs a write, a read and two runs of the handler, for one message as for ten. Therefore, when many pulls are
 woken, each queue is served once per period (`PERIOD_S`), which collects messages and raises the throughput.
@@ -35,7 +35,7 @@ WOKEN_AT_ONCE: Final = 5
 """After this many in a period (a rate of 1,250 a second), queues already served in it wait for the next period."""
 
 WOKEN_WITHOUT_SLICES: Final = 16
-"""Up to this many pulls of a queue are checked at once, more in slices."""
+"""Up to this many pulls of a queue are checked at once, unless one has a record filter; more are checked in slices."""
 TAGS_CODES_MAX: Final = 4096
 """Units of merged arrivals beyond which all pulls of the queue are woken without filtering."""
 
@@ -152,7 +152,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
         growth = _Growth(key, arrival.queue_offset, arrival.tags_codes)
         if key in self._rounds:
             self._rounds[key] = growth.merged_with(self._rounds[key])
-        elif len(queue) > WOKEN_WITHOUT_SLICES:
+        elif len(queue) > WOKEN_WITHOUT_SLICES or any(isinstance(hold.matches, RecordFilter) for hold in queue):
             self._slices.start(self._round(growth))
         else:
             for hold in tuple(queue):

@@ -40,6 +40,7 @@ from pocketmq.store.format.message import Arrival, GetResult, GetStatus
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import BadRecordError, decode_record, encode_record, record_size, topic_part
+from pocketmq.store.queue.record_filter import FilterBudget, RecordFilter
 
 _TURNS_MAX: Final = 10_000
 """Limit of groups whose turn among the queues is remembered; a forgotten group starts at the first queue."""
@@ -237,26 +238,31 @@ class PopMessageService:
         key = header.topic, header.consumer_group
         # One counter per group: with a common one, groups popping alternately could always get the same queue, or no
         # retries.
+        budget = FilterBudget() if isinstance(matches, RecordFilter) else None
         turn = self._turns[key] = self._turns.get(key, 0) + 1
         if len(self._turns) > _TURNS_MAX:
             del self._turns[next(iter(self._turns))]
         for topic, queue_id in self.queues(header, turn):
             is_retry = topic != header.topic
-            self._pop_from(popped, topic, queue_id, None if is_retry else matches)
+            self._pop_from(popped, topic, queue_id, None if is_retry else matches, budget)
         return popped
 
-    def _pop_from(self, popped: Popped, topic: str, queue_id: int, matches: Wanted) -> None:
+    def _pop_from(
+        self, popped: Popped, topic: str, queue_id: int, matches: Wanted, budget: FilterBudget | None
+    ) -> None:  # fmt: skip
         header, group = popped.header, popped.header.consumer_group
         if self._offsets.resets and self._offsets.take_reset(group, topic, queue_id) is not None:
             self._orders.clear(topic, group, queue_id)
         queue_offset = self.position(topic, group, queue_id, header.init_mode)
         if header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, popped.pop_time_ms):
             return
-        if popped.room <= 0:
-            popped.rest += max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
+        if popped.room <= 0 or (budget is not None and budget.is_used_up):
+            rest = max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
+            popped.rest += rest
+            popped.is_behind |= rest > 0
             return
         began_s = monotonic()
-        result = self._read(topic, queue_id, queue_offset, popped.room, matches)
+        result = self._read(topic, queue_id, queue_offset, popped.room, matches, budget)
         took_s = monotonic() - began_s
         if result.status is not GetStatus.FOUND:
             if result.next_begin_offset > queue_offset or result.status in _WRONG_PLACES:
@@ -288,14 +294,17 @@ class PopMessageService:
         popped.add(topic, queue_id, queue_offset, offsets, views)
         self._stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
 
-    def _read(self, topic: str, queue_id: int, queue_offset: int, room: int, matches: Wanted) -> GetResult:
-        result = self._store.reader.get_message(topic, queue_id, queue_offset, min(room, MESSAGES_MAX), matches)
+    def _read(
+        self, topic: str, queue_id: int, queue_offset: int, room: int, matches: Wanted, budget: FilterBudget | None = None
+    ) -> GetResult:
+        read, count_max = self._store.reader.get_message, min(room, MESSAGES_MAX)
+        result = read(topic, queue_id, queue_offset, count_max, matches, budget)
         for _ in range(_READS_MAX):
             if result.status is GetStatus.FOUND or not result.next_begin_offset < result.max_offset:
                 break
-            result = self._store.reader.get_message(
-                topic, queue_id, result.next_begin_offset, min(room, MESSAGES_MAX), matches
-            )
+            if budget is not None and budget.is_used_up:
+                break
+            result = read(topic, queue_id, result.next_begin_offset, count_max, matches, budget)
         return result
 
     def _as_original(

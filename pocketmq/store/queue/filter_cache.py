@@ -33,6 +33,8 @@ ENTRIES_PAGES_MAX: Final = 128
 """14 MB of memory if a record has 150 bytes of properties; at most 20 MB because of ENTRIES_SIZE_MAX."""
 ENTRIES_SIZE_MAX: Final = 8192
 """Entries of a run are not cached if they have more characters in total."""
+RUN_SIZE_MAX: Final = 32 * 1024
+"""Records are judged one by one, each against the request's budget, if the entries of their run have more characters."""
 
 _UNKNOWN: Final = 2  # known verdicts are 0 or 1
 _BLANK_PAGE: Final = bytes((_UNKNOWN,)) * PAGE_SIZE
@@ -57,7 +59,8 @@ class FilterCache:
     def of_units(
         self, queue: ConsumeQueue, queue_offset: int, units: memoryview, run_max: int, record_filter: RecordFilter
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield `units` with a verdict in place of the tags code. A run is judged when its first unit is requested."""
+        """Yield `units` with a verdict in place of the tags code. A run is judged when its first unit is requested; units
+        that must be judged one by one are judged when they are requested."""
         runs = runs_of(units, queue_offset, run_max)
         return chain.from_iterable(self._of_run(queue, first, run, record_filter) for first, run in runs)
 
@@ -68,7 +71,10 @@ class FilterCache:
         offsets, sizes, codes = values[::3], values[1::3], values[2::3]
         verdicts: Sequence[int] | None = self.of_plain(queue, queue_offset, offsets, sizes, codes, record_filter)[0]
         if verdicts is None:
-            verdicts = [self._of_one(queue, *unit, record_filter) for unit in zip(offsets, codes, strict=True)]
+            return (
+                (physical_offset, size, self._of_one(queue, physical_offset, code, record_filter))
+                for physical_offset, size, code in zip(offsets, sizes, codes, strict=True)
+            )
         return zip(offsets, sizes, verdicts, strict=True)
 
     def of_plain(
@@ -82,8 +88,8 @@ class FilterCache:
     ) -> tuple[Sequence[int] | None, memoryview | None]:
         """Return the verdicts on a run of `runs_of`, and its records as one block if they were copied or are adjacent.
 
-        Returns no verdicts if the run has holes or consumequeue_ext addresses or spans two files; such units must be judged
-        one by one.
+        Returns no verdicts if the run has holes, consumequeue_ext addresses or long properties, or spans two files; such
+        units must be judged one by one.
         """
         file = self._log_files.file_at(offsets[0])
         if file is None or offsets[-1] >= file.start_offset + file.size:
@@ -101,7 +107,10 @@ class FilterCache:
         run = kept[start:end]
         if not all(run):
             run, block = _entries(file, offsets, sizes)
-            if sum(map(len, run)) <= ENTRIES_SIZE_MAX:
+            size = sum(map(len, run))
+            if size > RUN_SIZE_MAX:
+                return None, None
+            if size <= ENTRIES_SIZE_MAX:
                 kept[start:end] = run
         judged = record_filter.judge(run)
         if record_filter.is_constant:

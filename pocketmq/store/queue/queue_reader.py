@@ -3,7 +3,8 @@
 There are three code paths to the same records. A pull without a filter from the newest part of the log, the usual case,
 takes the fast path: all units are unpacked at once, their sizes are summed, and neighbouring records become one view. A pull
 with a `RecordFilter` is evaluated by runs of units. Filters by tag, old records, holes and results over the size limits go
-unit by unit, where the verdict of a record filter takes the place of the tags code.
+unit by unit, where the verdict of a record filter takes the place of the tags code. A record filter ends a pull early when
+its `FilterBudget` is used up.
 
 Records written by an earlier process are checked before they are returned (`valid_records`): a damaged record is skipped,
 and a log line reports it.
@@ -38,7 +39,7 @@ from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.filter_cache import RUN_MAX, FilterCache, runs_of
-from pocketmq.store.queue.record_filter import RecordFilter
+from pocketmq.store.queue.record_filter import FilterBudget, RecordFilter
 from pocketmq.store.queue.valid_records import are_valid, is_valid
 
 log = logging.getLogger("store")
@@ -88,9 +89,11 @@ class QueueReader:
         queue_offset: int,
         count_max: int,
         matches: Matches | RecordFilter | None = None,
+        budget: FilterBudget | None = None,
     ) -> GetResult:
         """Return up to `count_max` records of a queue, starting at `queue_offset`, that `matches` accepts.
 
+        A record filter has one budget per call unless it is given a `budget`, which several calls can share.
         Raises BrokenQueueError if a unit points outside the log: the disk lost data that recovery had no reason to read.
         Apache skips such a unit, which loses a message that is still in the log.
         """
@@ -98,7 +101,7 @@ class QueueReader:
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         try:
-            return self._get(queue, queue_offset, count_max, matches)
+            return self._get(queue, queue_offset, count_max, matches, budget)
         except (LookupError, struct.error):
             problem = self._problem_of(queue, queue_offset)
             if problem is None:
@@ -106,7 +109,12 @@ class QueueReader:
             raise BrokenQueueError(problem) from None
 
     def _get(
-        self, queue: ConsumeQueue, queue_offset: int, count_max: int, matches: Matches | RecordFilter | None
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        count_max: int,
+        matches: Matches | RecordFilter | None,
+        budget: FilterBudget | None,
     ) -> GetResult:
         min_offset, max_offset = queue.min_offset, queue.max_offset
         if not min_offset <= queue_offset < max_offset:
@@ -125,7 +133,8 @@ class QueueReader:
             next_offset = queue_offset - queue_offset % per_file + per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
         if isinstance(matches, RecordFilter):
-            result = self._get_wanted(queue, units, queue_offset, min_offset, max_offset, count_max, matches)
+            budget = budget or FilterBudget()
+            result = self._get_wanted(queue, units, queue_offset, min_offset, max_offset, count_max, matches, budget)
             if result is not None:
                 return result
         rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
@@ -133,7 +142,7 @@ class QueueReader:
             rows, matches = self._verdicts.of_units(queue, queue_offset, units, count_max, matches), bool
         elif matches is not None and self._has_addresses(queue.topic, queue.queue_id, units):
             rows = self._resolved(queue.topic, queue.queue_id, rows)
-        return self._get_matching(rows, queue_offset, min_offset, max_offset, count_max, matches)
+        return self._get_matching(rows, queue_offset, min_offset, max_offset, count_max, matches, budget)
 
     def _get_all(self, units: memoryview, queue_offset: int, min_offset: int, max_offset: int) -> GetResult | None:
         """Return the records of all `units`, or None if they exceed the limits and must go through `_get_matching`.
@@ -166,6 +175,7 @@ class QueueReader:
         max_offset: int,
         count_max: int,
         record_filter: RecordFilter,
+        budget: FilterBudget,
     ) -> GetResult | None:
         """Return the records of `units` that a record filter accepts.
 
@@ -203,7 +213,7 @@ class QueueReader:
                 wanted_sizes += compress(sizes, verdicts)
             next_offset = first + len(offsets)
             total = sum(wanted_sizes)
-            if len(wanted) >= count_max or total > bytes_max:
+            if len(wanted) >= count_max or total > bytes_max or budget.is_used_up:
                 while len(wanted) > count_max or (total > bytes_max and len(wanted) > 1):
                     total -= wanted_sizes.pop()
                     next_offset = first + offsets.index(wanted.pop())
@@ -226,8 +236,9 @@ class QueueReader:
         max_offset: int,
         count_max: int,
         matches: Matches | None,
+        budget: FilterBudget | None,
     ) -> GetResult:
-        """Return the matching records of `units`, as many as the limits allow but at least one."""
+        """Return the matching records of `units`, as many as the limits allow but at least one unless `budget` ends."""
         config, log_files = self.config, self.commit_log.mapped_files
         in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
         bytes_max = config.max_transfer_bytes_on_message_in_memory
@@ -261,6 +272,8 @@ class QueueReader:
                     scanned += 1
                     break
             scanned += 1
+            if budget is not None and budget.is_used_up:
+                break
         if not offsets:
             status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, queue_offset + scanned, min_offset, max_offset)
@@ -293,14 +306,19 @@ class QueueReader:
     # --- record filters ---------------------------------------------------------------------------------------------
 
     def any_matches(self, topic: str, queue_id: int, start: int, end: int, record_filter: RecordFilter) -> bool:
-        """Return whether `record_filter` accepts any record of the queue offsets `start` to `end` (exclusive)."""
+        """Return whether `record_filter` accepts any record of the queue offsets `start` to `end` (exclusive).
+
+        Also return True when the budget is used up before that is known.
+        """
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             return False
+        budget = FilterBudget()
         # `units` ends at the end of a file.
         while units := queue.units(start, end - start):
-            if any(verdict for _, _, verdict in self._verdicts.of_units(queue, start, units, RUN_MAX, record_filter)):
-                return True
+            for _, _, verdict in self._verdicts.of_units(queue, start, units, RUN_MAX, record_filter):
+                if verdict or budget.is_used_up:
+                    return True
             start += len(units) // CONSUME_QUEUE_UNIT_SIZE
         return False
 

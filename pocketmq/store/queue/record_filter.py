@@ -1,11 +1,35 @@
-"""RecordFilter: a pull's filter that needs more than the tags code of a queue unit, such as an SQL92 expression."""
+"""RecordFilter: a pull's filter that needs more than the tags code of a queue unit, such as an SQL92 expression.
+
+The cost of a filter depends on the expression and the records, both of which peers choose. Each request therefore has a
+`FilterBudget`: when it is used up, the request is answered with what was found, and with the offset at which to go on.
+"""
 
 from collections.abc import Callable, Sequence
+from time import monotonic, thread_time
+from typing import Final
 
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 
+BUDGET_S: Final = 0.005
+"""CPU time that one request may spend on record filters, except that one run, or one record with long properties, is
+always judged."""
+
 Judge = Callable[[Sequence[str]], list[bool]]
 """Evaluates a filter on the property entries of several records (`properties.entries_from`), one verdict each."""
+
+
+class FilterBudget:
+    """CPU time that remains to a request for record filters. The load of other processes is not charged to it."""
+
+    __slots__ = ("_cpu_end_s", "_end_s")
+
+    def __init__(self) -> None:
+        self._end_s = monotonic() + BUDGET_S
+        self._cpu_end_s = thread_time() + BUDGET_S
+
+    @property
+    def is_used_up(self) -> bool:
+        return monotonic() >= self._end_s and thread_time() >= self._cpu_end_s
 
 
 class RecordFilter:
