@@ -119,8 +119,6 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     """The same limit for consumer groups, each with its retry topic."""
     max_consumer_offsets: int = setting(500_000, low=1)
     """Limit over all groups and queues."""
-    max_messages_per_batch: int = setting(4_096, low=1, high=65_536)
-    """Limit of messages in a batch: each costs as much as a single message while other clients wait."""
     max_acks_per_batch: int = setting(1_024, low=1, high=65_536)
     """Limit of entries in one BATCH_ACK_MESSAGE, each of which stores a record and acknowledges up to one pop's messages."""
     max_groups_per_heartbeat: int = setting(1_000, low=1)

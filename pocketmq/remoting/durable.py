@@ -1,15 +1,27 @@
-"""Answers that are sent once their changes are on disk; they become refusals if a write fails."""
+"""Answers that are sent later: once their changes are on disk, or once work that is done in slices has ended.
+
+They become refusals if a write or the work fails.
+"""
 
 import asyncio
+import logging
+from collections.abc import Generator
 from typing import Any
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Request, Response
-from pocketmq.remoting.dispatch import Deferred
+from pocketmq.remoting.dispatch import Deferred, RemotingError
 from pocketmq.runtime.config import ConfigError, KeyRefused
 from pocketmq.runtime.config_updates import ConfigUpdates, parse_changes
 from pocketmq.runtime.error_text import reason
+from pocketmq.runtime.peer_text import clipped
 from pocketmq.runtime.table_writer import Written
+from pocketmq.runtime.work_slices import WorkSlices
+
+log = logging.getLogger("remoting")
+
+Work = Generator[None, None, Response | Deferred | None]
+"""Work that does a small piece per step and returns its answer; None: success without content."""
 
 
 def not_written(error: Exception) -> str:
@@ -94,3 +106,41 @@ def _refusal(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"nothing is changed: the config file cannot be written ({reason(error)})"
     return str(error).replace("\n", "; ")
+
+
+def answer_in_slices(slices: WorkSlices, request: Request[Any], work: Work) -> Response | Deferred:
+    """Return the answer to `request`, which is complete after the last step of `work`.
+
+    An exception of `work` becomes the answer's code and remark. Short work is done before this function returns. During
+    longer work no further request of the connection is served: requests stay in order, and a peer cannot pile up work.
+    """
+    held, channel = Deferred(), request.channel
+    ended: list[Response | Deferred] = []
+    is_paused = False
+
+    def steps() -> Generator[None]:
+        answer: Response | Deferred
+        try:
+            answer = (yield from work) or Response()
+        except RemotingError as error:
+            answer = Response(error.code, remark=error.remark)
+            if error.rest_s:
+                channel.rest(error.rest_s)
+        except Exception as error:
+            log.exception("request code %d from %s failed", request.code, channel)
+            answer = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")
+        ended.append(answer)
+        if not is_paused:
+            return
+        if isinstance(answer, Deferred):
+            answer.hand_to(held.complete)
+        else:
+            held.complete(answer)
+        channel.pause_requests(False)
+
+    slices.start(steps())
+    if ended:
+        return ended[0]
+    is_paused = True
+    channel.pause_requests(True)
+    return held

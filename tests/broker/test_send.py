@@ -1,3 +1,4 @@
+import asyncio
 import itertools
 import struct
 from time import monotonic
@@ -10,7 +11,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import encode_request
 from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.store.format.properties import decode_properties
-from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, send_header
+from pocketmq.store.format.record import decode_record
+from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, StubChannel, send_header
 
 
 def member(body, properties="", flag=0):
@@ -106,12 +108,46 @@ async def test_malformed_batch_is_refused_as_a_whole(path, body):
     assert path.stored() == []
 
 
-async def test_batch_beyond_the_limit_is_refused_as_a_whole(path):
-    path.services.config.max_messages_per_batch = 3
-    assert path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 3).code == 0
-    answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 4)
-    assert (answer.code, "maxMessagesPerBatch=3" in answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
-    assert len(path.stored(queue_id=1)) == 3
+async def test_batch_beyond_the_limit_is_refused_as_a_whole():
+    path = DataPath(max_message_size=100)
+    assert path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 4).code == 0
+    answer = path.call(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True, queue_id=1), member(b"a") * 5)
+    assert (answer.code, "maxMessageSize allows 100" in answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert len(path.stored(queue_id=1)) == 4
+
+
+async def send_large_batch(path, body):
+    """Send a batch and messages of another client; return the answer, and the number of those stored meanwhile."""
+    path.channel.take()
+    path.ask(RequestCode.SEND_BATCH_MESSAGE, send_header("WAIT\x01true", batch=True), body)
+    other, others = StubChannel(), 0
+    while not path.channel.out:
+        others += path.call(RequestCode.SEND_MESSAGE_V2, send_header(queue_id=1), b"other", other).code == 0
+        await asyncio.sleep(0.001)
+    (answer,) = path.channel.take()
+    path.turn()
+    return answer, others
+
+
+async def test_batch_of_many_small_messages_is_stored_while_others_are_served(path):
+    """As sent by Apache's SplitBatchProducer: 1 MB at a time."""
+    bodies = [b"Hello world %d" % number for number in range(26_000)]
+    answer, others = await send_large_batch(path, b"".join(map(member, bodies)))
+    assert (answer.code, answer.ext["queueOffset"]) == (0, "0")
+    offsets = [decode_message_id(message_id)[1] for message_id in answer.ext["msgId"].split(",")]
+    places = [(path.store.commit_log.record_at(offset), offset) for offset in offsets]
+    assert [bytes(decode_record(record, 0).body) for record, _ in places] == bodies
+    assert [record.physical_offset for record in path.stored(queue_offset=25_980)] == offsets[25_980:]
+    assert path.store.max_offset(TOPIC, 0) == 26_000
+    assert others > 10
+    assert not path.channel.is_suspended
+
+
+async def test_large_batch_with_an_invalid_message_is_refused_as_a_whole(path):
+    for bad in (member(b"a")[:-1], member(b"a", "DELAY\x011"), member(b"a", "k\x01" + "v" * 40_000)):
+        answer, _ = await send_large_batch(path, member(b"a") * 20_000 + bad)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert path.stored() == []
 
 
 @pytest.mark.parametrize("fields", [{"sys_flag": 4}, {"properties": "DELAY\x011"}, {"topic": "%RETRY%g"}])

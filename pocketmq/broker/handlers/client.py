@@ -1,8 +1,6 @@
 """Client life cycle: HEART_BEAT, UNREGISTER_CLIENT, members of a group, CHECK_CLIENT_CONFIG."""
 
 import logging
-from collections.abc import Iterator
-from typing import Any
 
 from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
 from pocketmq.broker.filter.consumer_filter import compile_subscription
@@ -14,11 +12,10 @@ from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerData, Consu
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import when_written
+from pocketmq.remoting.durable import Work, answer_in_slices, when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from pocketmq.remoting.server import Channel
-from pocketmq.runtime.peer_text import clipped
 from pocketmq.store.queue.record_filter import FilterBudget
 
 log = logging.getLogger("broker")
@@ -34,7 +31,7 @@ def heart_beat(services: Services, request: Request[NoHeader]) -> Response | Def
     _check_limits(services, data)
     admitted, retry_topics, refused = _create_groups(services, data)
     written = {services.groups.unwritten(retry_topic.removeprefix(RETRY_PREFIX)) for retry_topic in retry_topics}
-    registered = _answer_in_slices(services, request, _register(services, request, data, admitted, refused))
+    registered = answer_in_slices(services.slices, request, _register(services, request, data, admitted, refused))
     return services.gate.when_routed(when_written(registered, *written), *retry_topics)
 
 
@@ -76,8 +73,11 @@ def _register(
     data: HeartbeatData,
     consumers: list[ConsumerData],
     refused: RemotingError | None,
-) -> Iterator[None]:
-    """Register a client in its groups, one a step. Raises RemotingError at a limit, and `refused` at the end."""
+) -> Work:
+    """Register a client in its groups, one a step, while it is connected.
+
+    Raises RemotingError at a limit, and `refused` at the end.
+    """
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
     budget = FilterBudget()
     for consumer in consumers:
@@ -85,46 +85,16 @@ def _register(
         if services.config.enable_property_filter:
             services.filters.register(consumer.group_name, consumer.subscription_data_set, budget)
         yield
+        if not request.channel.is_open:
+            return None
     for producer in data.producer_data_set:
         clients.register_producer(producer.group_name, *client)
         yield
+        if not request.channel.is_open:
+            return None
     if refused is not None:
         raise refused
-
-
-def _answer_in_slices(services: Services, request: Request[Any], work: Iterator[None]) -> Deferred:
-    """Return the answer to `request`, which is complete after the last step of `work`.
-
-    An exception of `work` becomes the answer's code and remark. Short work is done before this function returns. During
-    longer work no further request of the connection is served: requests stay in order, and a peer cannot pile up work. Work
-    for a connection that closes is given up.
-    """
-    answer, channel = Deferred(), request.channel
-
-    def steps() -> Iterator[None]:
-        response = Response()
-        try:
-            for _ in work:
-                yield
-                if not channel.is_open:
-                    return
-        except RemotingError as error:
-            response = Response(error.code, remark=error.remark)
-            if error.rest_s:
-                channel.rest(error.rest_s)
-        except Exception as error:
-            log.exception("request code %d from %s failed", request.code, channel)
-            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")
-        answer.complete(response)
-        if is_paused:
-            channel.pause_requests(False)
-
-    is_paused = False
-    services.slices.start(steps())
-    if not answer.is_done:
-        is_paused = True
-        channel.pause_requests(True)
-    return answer
+    return None
 
 
 def _check_limits(services: Services, data: HeartbeatData) -> None:

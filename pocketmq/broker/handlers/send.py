@@ -4,12 +4,14 @@
 """
 
 import random
-import struct
+from collections.abc import Callable, Iterator
+from itertools import islice
 from time import monotonic
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from pocketmq.broker.delay.recall_handle import RecallHandle
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, WAIT
+from pocketmq.broker.put.batch import Member, batch_members
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
 from pocketmq.broker.put.put import split_properties
 from pocketmq.broker.services import Services
@@ -19,13 +21,15 @@ from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.durable import Work, answer_in_slices
 from pocketmq.remoting.headers.send import (
     RecallableSendMessageResponseHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from pocketmq.store.format.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message
+from pocketmq.runtime.work_slices import PIECES_MIN
+from pocketmq.store.format.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message, PutResult
 from pocketmq.store.format.properties import DELAY, UNIQ_KEY
 
 _MSG_REGION_ENTRY: Final = "MSG_REGION\x01"
@@ -34,8 +38,10 @@ _SUCCESS: Final = ResponseCode.SUCCESS  # faster than an enum look-up per send
 
 _MAX_RECONSUME_VERSION: Final = 121
 """First client version (V3_4_9) whose maxReconsumeTimes in the header is used."""
-_BATCH_MEMBER_HEAD: Final = struct.Struct(">iiiii")  # total size, magic code, body CRC, flag, body size
-_INT16: Final = struct.Struct(">H")
+BATCH_PIECE: Final = 32
+"""Members of a batch that are checked or stored in one step."""
+BATCH_AT_ONCE_MAX: Final = BATCH_PIECE * (PIECES_MIN - 1)
+"""Members of a batch that is stored at once."""
 
 
 def send_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
@@ -246,53 +252,90 @@ def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHead
 def _send_batch(
     services: Services, request: Request[SendMessageRequestHeader], topic_config: TopicConfig
 ) -> Response | Deferred:
-    """Store the members of a batch as separate messages, consecutive in one queue."""
-    header, putter = request.header, services.putter
-    topic, sys_flag = header.topic, header.sys_flag
+    """Store the members of a batch as separate messages. Raises RemotingError for what no batch may be."""
+    header = request.header
     batch_properties, _ = split_properties(header.properties)
-    if topic.startswith(RETRY_PREFIX):
-        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}")
-    if sys_flag & TRANSACTION_TYPE_MASK or TRAN_MSG in batch_properties:
+    if header.topic.startswith(RETRY_PREFIX):
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}")
+    if header.sys_flag & TRANSACTION_TYPE_MASK or TRAN_MSG in batch_properties:
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: a batch cannot be part of a transaction")
-    members = decode_batch(request.body, services.config.max_messages_per_batch)
-    for properties in (batch_properties, *(properties for _, _, (properties, _) in members)):
-        _refuse_delay(properties)
-    if topic_config.topic_filter_type != "SINGLE_TAG":
-        sys_flag |= MULTI_TAGS_FLAG
+    size, size_max = len(request.body), services.store.config.max_message_size
+    if size > size_max:
+        remark = f"the message is illegal: the batch has {size} bytes, maxMessageSize allows {size_max}"
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
+    _refuse_delay(batch_properties)
     queue_id = header.queue_id
     if queue_id < 0:
         queue_id = any_queue(topic_config)
-    born_host, store_host = request.channel.host_bytes, services.store_host
-    born_timestamp_ms, reconsume_times = header.born_timestamp, header.reconsume_times or 0
-    of_member = putter.stored_properties.of_member
-    messages = [
-        Message(
-            topic,
-            queue_id,
-            body,
-            born_host,
-            store_host,
-            flag,
-            sys_flag,
-            born_timestamp_ms,
-            reconsume_times,
-            0,
-            properties,
-            of_member(text, properties, batch_properties),
-        )
-        for flag, body, (properties, text) in members
-    ]
-    result = putter.put_batch(messages)
-    assert result.physical_offsets is not None
-    if not result.queue_offset:
+    flags = header.sys_flag | (MULTI_TAGS_FLAG if topic_config.topic_filter_type != "SINGLE_TAG" else 0)
+    make = _member_maker(services, request, queue_id, flags, batch_properties)
+    return answer_in_slices(services.slices, request, _store_batch(services, request, make, queue_id, batch_properties))
+
+
+def _member_maker(
+    services: Services, request: Request[Any], queue_id: int, sys_flag: int, batch_properties: dict[str, str]
+) -> Callable[[Member], Message]:
+    """Return a function that makes the message of a member of a batch."""
+    header, born_host, store_host = request.header, request.channel.host_bytes, services.store_host
+    topic, born_timestamp_ms, reconsume_times = header.topic, header.born_timestamp, header.reconsume_times or 0
+    of_member = services.putter.stored_properties.of_member
+
+    def make(member: Member) -> Message:
+        flag, body, (properties, text) = member
+        stored = of_member(text, properties, batch_properties)
+        return Message(
+            topic, queue_id, body, born_host, store_host, flag, sys_flag, born_timestamp_ms, reconsume_times, 0, properties,
+            stored,
+        )  # fmt: skip
+
+    return make
+
+
+def _store_batch(
+    services: Services,
+    request: Request[Any],
+    make: Callable[[Member], Message],
+    queue_id: int,
+    batch_properties: dict[str, str],
+) -> Work:
+    """Check all members of a batch, then store them, in pieces: a batch may have as many members as maxMessageSize allows.
+
+    Up to BATCH_AT_ONCE_MAX are stored as consecutive records, all or none. A larger batch is decoded once more instead of
+    being kept in memory; only a failure of the store can end it halfway, and its sender is told.
+    """
+    putter, config, topic = services.putter, services.config, request.header.topic
+    count, kept = 0, list[Message]()
+    for piece in _pieces(batch_members(request.body)):
+        messages = []
+        for member in piece:
+            _refuse_delay(member[2][0])
+            messages.append(make(member))
+        putter.check(messages)
+        count += len(messages)
+        kept = kept + messages if count <= BATCH_AT_ONCE_MAX else []
+        yield
+    first: PutResult | None = None
+    end_offset, message_ids = 0, []
+    for messages in [kept] if kept else (list(map(make, piece)) for piece in _pieces(batch_members(request.body))):
+        if first is not None:
+            yield
+        result = putter.put_batch(messages)
+        assert result.physical_offsets is not None
+        services.turn.arm()
+        first, end_offset = first or result, result.end_offset
+        message_ids.append(",".join(map(putter.message_id, result.physical_offsets)))
+    assert first is not None
+    if not first.queue_offset:
         putter.queue_pace.opened(request.channel)
-    message_ids = ",".join(map(putter.message_id, result.physical_offsets))
-    config = services.config
-    response = Response(
-        _SUCCESS,
-        SendMessageResponseHeader(message_ids, queue_id, result.queue_offset, None, config.region_id, config.trace_on),
+    answer = SendMessageResponseHeader(
+        ",".join(message_ids), queue_id, first.queue_offset, None, config.region_id, config.trace_on
     )
-    return services.gate.when_done(response, topic, end_offset=result.end_offset, properties=batch_properties)
+    return services.gate.when_done(Response(_SUCCESS, answer), topic, end_offset=end_offset, properties=batch_properties)
+
+
+def _pieces(members: Iterator[Member]) -> Iterator[list[Member]]:
+    while piece := list(islice(members, BATCH_PIECE)):
+        yield piece
 
 
 def _refuse_delay(properties: dict[str, str]) -> None:
@@ -301,37 +344,6 @@ def _refuse_delay(properties: dict[str, str]) -> None:
         name = next(name for name in properties if name in DELAYING_PROPERTIES)
         remark = f"the message is illegal: a batch cannot be delayed ({name}={properties[name]})"
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
-
-
-def decode_batch(body: bytes, count_max: int) -> list[tuple[int, memoryview, tuple[dict[str, str], str]]]:
-    """Return (flag, body, result of `split_properties`) of each member. Raises RemotingError naming an invalid member."""
-    view, position, end = memoryview(body), 0, len(body)
-    members: list[tuple[int, memoryview, tuple[dict[str, str], str]]] = []
-    while position < end:
-        if len(members) == count_max:
-            remark = f"the message is illegal: the batch has more than maxMessagesPerBatch={count_max} messages"
-            raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
-        try:
-            size, _, _, flag, body_size = _BATCH_MEMBER_HEAD.unpack_from(view, position)
-            start = position + _BATCH_MEMBER_HEAD.size
-            (properties_size,) = _INT16.unpack_from(view, start + body_size) if body_size >= 0 else (0,)
-        except struct.error:
-            raise _bad_member(len(members), f"it is cut off after {end - position} bytes") from None
-        properties_start = start + body_size + _INT16.size
-        member_end = properties_start + properties_size
-        if body_size < 0 or member_end > end or size != member_end - position:
-            sizes = f"total size {size}, body size {body_size} and properties size {properties_size}"
-            raise _bad_member(len(members), f"{sizes} are inconsistent")
-        text = str(view[properties_start:member_end], "utf-8", "replace")
-        members.append((flag, view[start : start + body_size], split_properties(text)))
-        position = member_end
-    if not members:
-        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: the batch is empty")
-    return members
-
-
-def _bad_member(index: int, problem: str) -> RemotingError:
-    return RemotingError(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: message {index} of the batch: {problem}")
 
 
 ROUTES = routes(

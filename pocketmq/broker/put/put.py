@@ -133,6 +133,13 @@ class MessagePutter:
         self._end_offset = result.end_offset
         return result
 
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise RemotingError if one of the messages of a topic exceeds a limit of the store."""
+        for message in messages:
+            result = self._store.commit_log.limits.refusal(message)
+            if result is not None:
+                raise self._refusal(result)
+
     def put_alike(self, message: Message, bodies: Sequence[bytes]) -> None:
         """Store a message with each of the bodies, all or none. Raises RemotingError when the store refuses them."""
         result = self._store.commit_log.put_alike(message, bodies)

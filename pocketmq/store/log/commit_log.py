@@ -109,7 +109,7 @@ class CommitLog:
         self._disk = disk
         self._clock = clock
         self._tags_code = tags_code
-        self._limits = MessageLimits(config)
+        self.limits = MessageLimits(config)
         self._body_size_max = config.max_message_size
         # Topic -> encoded topic field, for topics that fit into records of version 1.
         self._plain_topics: dict[str, bytes] = {}
@@ -183,7 +183,7 @@ class CommitLog:
         if messages[0].topic in self.refused_topics:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[messages[0].topic])
         for message in messages:
-            refused = self._limits.refusal(message)
+            refused = self.limits.refusal(message)
             if refused is not None:
                 return refused
         sizes = [record_size(message, len(topic_bytes)) for message in messages]
@@ -194,10 +194,10 @@ class CommitLog:
                 PutStatus.MESSAGE_ILLEGAL,
                 reason=f"bodies of the batch have {body_size} bytes, maxMessageSize allows {self._body_size_max}",
             )
-        if size > self._limits.record_size_max:
+        if size > self.limits.record_size_max:
             return PutResult(
                 PutStatus.MESSAGE_ILLEGAL,
-                reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self._limits.record_size_max}",
+                reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self.limits.record_size_max}",
             )
         file = self._last
         if file is None or file.taken + size + BLANK_SIZE > file.reserved:
@@ -320,7 +320,7 @@ class CommitLog:
         if plain is not None:
             return MESSAGE_MAGIC_CODE, plain
         name = topic.encode()
-        is_legal = 0 < len(name) <= self._limits.topic_size_max and folder_problem(topic) is None
+        is_legal = 0 < len(name) <= self.limits.topic_size_max and folder_problem(topic) is None
         if not is_legal or topic in self.refused_topics:
             return 0, bytes(TOPIC_SIZE_MAX_V2)  # refused by the caller
         magic_code, part = topic_part(name)

@@ -6,8 +6,8 @@ import zlib
 
 import msgspec
 
-from pocketmq.broker.handlers.send import decode_batch
 from pocketmq.broker.pop.pop_record import read_revive_record
+from pocketmq.broker.put.batch import batch_members
 from pocketmq.broker.transaction.transaction_op import named_offsets
 from pocketmq.namesrv.register_body import RegisterBodyError, decode_register_body
 from pocketmq.remoting import bodies, delay_bodies, fastjson, pop_bodies
@@ -146,7 +146,7 @@ def _grow_register(data: bytes, size: int, rng: random.Random) -> bytes:
 
 
 def _batch() -> One:
-    return lambda data: decode_batch(data, 4096) and None
+    return lambda data: list(batch_members(data)) and None
 
 
 def _batch_seeds() -> list[bytes]:
