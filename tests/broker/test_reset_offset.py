@@ -89,6 +89,18 @@ async def test_reset_does_not_affect_other_groups(path: DataPath) -> None:
     assert path.pull(3, consumer_group="other").code == 0
 
 
+async def test_reset_to_a_time_begins_with_the_first_message_that_is_not_older(path: DataPath) -> None:
+    began_ms = path.clock.message_time_ms()
+    path.clock.advance(1000)
+    for _ in range(3):
+        path.send(queue_id=0)
+    path.turn()
+    assert offsets(reset(path, began_ms + 1000))[0] == MESSAGES
+    assert offsets(reset(path, began_ms + 1))[0] == MESSAGES
+    assert offsets(reset(path, began_ms + 1001))[0] == MESSAGES + 3, "the last message would come again"
+    assert offsets(reset(path, began_ms))[0] == 0
+
+
 async def test_one_queue_is_reset_to_an_offset(path: DataPath) -> None:
     commit(path, 0, queue_id=1)
     assert offsets(reset(path, queue_id=0, offset=2)) == {0: 2}

@@ -102,7 +102,7 @@ class ConsumerOffsetManager(ConfigManager):
         self._changed[key] = None
 
     def merge(self, table: dict[str, dict[int, int]], covered_to: int | None = None) -> None:
-        """Take another broker's possible offsets, by `topic@group` and queue id; others stay. `covered_to`: see the field."""
+        """Take another broker's possible offsets, by `topic@group` and queue id; others stay. `covered_to` is the field."""
         if covered_to is not None:
             self.covered_to = covered_to
         left_out = 0
