@@ -3,6 +3,9 @@
 A former master that a slave has replaced may have records at the end of its log that the new master does not have. As a
 slave it would copy nothing. This command reads records of the master through its port for clients, finds the first that
 differs, saves the bytes from there on in `quarantine/`, and cuts them off; the broker can then be started as a slave.
+
+If the master itself stored what would be cut, then its store is an older copy, or lost its end in a power cut: the messages
+may be acknowledged, and nothing is cut without --older-master.
 """
 
 import asyncio
@@ -16,7 +19,13 @@ from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.command_line.commands import CommandError
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.error_text import reason
-from pocketmq.store.ha.log_comparison import diverged_at, is_same, offsets_in_file, tail_differs_at
+from pocketmq.store.ha.log_comparison import (
+    diverged_at,
+    is_lost_by_other,
+    is_same,
+    offsets_in_file,
+    tail_differs_at,
+)
 from pocketmq.store.log import quarantine
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store_tools.check.repair import EXIT_REFUSED, agreed
@@ -33,7 +42,7 @@ def rejoin(options: SimpleNamespace, console: Printer) -> int:
     try:
         end = store.max_physical_offset
         try:
-            offset = asyncio.run(_diverged_at(store, options.master))
+            offset, is_master_older = asyncio.run(_diverged_at(store, options.master))
         except (OSError, TimeoutError) as error:
             raise CommandError(f"master {options.master} does not answer: {reason(error)}", _UNREACHABLE) from error
     finally:
@@ -41,6 +50,14 @@ def rejoin(options: SimpleNamespace, console: Printer) -> int:
     if offset is None:
         console.print(f"nothing to do: the log ends at {end}, and the master has the same record at its end")
         return 0
+    if is_master_older and not options.older_master:
+        console.print(
+            f"the master's log is older than this one: they differ from physical offset {offset} on. The master itself "
+            f"stored the {end - offset} bytes that this log has from there on, and has lost them: its store is an older "
+            "copy, or lost its end in a power cut. The messages may be acknowledged. Nothing is done: stop the master and "
+            "start this store as the master; with --older-master they are cut off all the same", markup=False,
+        )  # fmt: skip
+        return EXIT_REFUSED
     saved = f"{options.root}/quarantine"
     console.print(
         f"the logs differ from physical offset {offset} on: the last {end - offset} bytes are saved in {saved} and cut off. "
@@ -54,19 +71,30 @@ def rejoin(options: SimpleNamespace, console: Printer) -> int:
     return 0
 
 
-async def _diverged_at(store: MessageStore, master: str) -> int | None:
-    """Return the first physical offset at which the master's log differs; None if it does not."""
+async def _diverged_at(store: MessageStore, master: str) -> tuple[int | None, bool]:
+    """Return the first physical offset at which the master's log differs, or None, and whether the master's is older."""
     client, files = PLAIN.client(), store.commit_log.mapped_files
     try:
         record_at = partial(master_record, client, master)
         if not files.files:
-            return None
+            return None, False
         if await is_same(files, store.last_record_offset, record_at):
             end_of_master = partial(master_log_offset, client, master, "commitLogMaxOffset")
-            return await tail_differs_at(files, store.last_record_offset, record_at, end_of_master)
-        return await diverged_at(files, lambda start: asyncio.to_thread(offsets_in_file, files, start), record_at)
+            offset = await tail_differs_at(files, store.last_record_offset, record_at, end_of_master)
+        else:
+            offset = await diverged_at(files, lambda start: asyncio.to_thread(offsets_in_file, files, start), record_at)
+        if offset is None:
+            return None, False
+        return offset, await is_lost_by_other(files, offset, record_at, await _addresses(master))
     finally:
         await client.close()
+
+
+async def _addresses(master: str) -> set[str]:
+    """Return `master` with each IP address of its host. Raises OSError."""
+    host, _, port = master.rpartition(":")
+    found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port))
+    return {f"[{row[4][0]}]:{port}" if ":" in str(row[4][0]) else f"{row[4][0]}:{port}" for row in found}
 
 
 def _cut(options: SimpleNamespace, offset: int, end: int) -> str:

@@ -153,13 +153,15 @@ def repair(**values: Any) -> int:
     cls=Command,
     help="Cut the log of a stopped broker back to the point at which it has diverged from the log of its new master, so "
     "that the broker can be started as a slave. The bytes that are cut off are saved in ROOT/quarantine. Records of the "
-    "master are read through its port for clients.",
+    "master are read through its port for clients. If the master itself stored the records that would be cut, and has lost "
+    "them, its store is the older one: nothing is cut then.",
     examples="pocketmq store rejoin ~/store --master 10.0.0.2:10911",
     notes="Exit codes: 0 the log is cut, or had not diverged; 3 the store or the master cannot be read; 4 nothing was done.",
 )
 @_root
 @_commitlog
 @click.option("--master", required=True, type=ADDRESS, help="Address of the new master for clients.")
+@click.option("--older-master", is_flag=True, help="Cut this log even if the master's is older, and lose these messages.")
 @_yes
 def rejoin(**values: Any) -> int:
     """Cut a log back to its new master's."""

@@ -21,7 +21,14 @@ from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import REPLICA_REPORT_STRUCT
-from pocketmq.store.ha.log_comparison import LogDivergedError, diverged_at, is_same, offsets_in_file, tail_differs_at
+from pocketmq.store.ha.log_comparison import (
+    LogDivergedError,
+    diverged_at,
+    is_lost_by_other,
+    is_same,
+    offsets_in_file,
+    tail_differs_at,
+)
 from pocketmq.store.ha.log_follower import FollowError, LogFollower
 
 log = logging.getLogger("broker")
@@ -178,12 +185,20 @@ class HAClient:
                 offset = await diverged_at(
                     files, lambda start: asyncio.to_thread(offsets_in_file, files, start), self._record_of_master
                 )
-                raise LogDivergedError(offset, store.max_physical_offset)
+                raise await self._diverged(offset)
             tail = await tail_differs_at(files, last, self._record_of_master, self._end_of_master)
             if tail is not None:
-                raise LogDivergedError(tail, store.max_physical_offset)
+                raise await self._diverged(tail)
         elif not files.files and self._config.ha_fetch_whole_log:
             await self._begin_whole(self._master_address)
+
+    async def _diverged(self, offset: int) -> LogDivergedError:
+        """Return the error for logs that differ from `offset` on, which says which of them is older."""
+        assert self._master_address is not None
+        store = self._context.store
+        files, addresses = store.commit_log.mapped_files, (self._master_address,)
+        is_master_older = await is_lost_by_other(files, offset, self._record_of_master, addresses)
+        return LogDivergedError(offset, store.max_physical_offset, is_master_older)
 
     async def _until_synced(self) -> None:
         """With SYNC_FLUSH, wait until the whole log is durable: the first report of a connection also acknowledges it."""

@@ -4,13 +4,14 @@ Records of the other log are requested one by one. Up to the point at which they
 they are equal before any equal record, and the first record that differs is found by binary search.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import numpy as np
 
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.format.host import host_text
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
-from pocketmq.store.format.record import BadRecordError, bounds
+from pocketmq.store.format.record import BadRecordError, Record, bounds, decode_record, is_blank
 from pocketmq.store.log.log_scan import LogScan
 
 RecordAt = Callable[[int], Awaitable[bytes | None]]
@@ -18,13 +19,25 @@ RecordAt = Callable[[int], Awaitable[bytes | None]]
 
 
 class LogDivergedError(Exception):
-    """The logs differ from the record at `physical_offset` on."""
+    """The logs differ from the record at `physical_offset` on.
 
-    def __init__(self, physical_offset: int, end_offset: int) -> None:
-        super().__init__(
-            f"this log has diverged from the master's: they differ from {physical_offset} on, and this one ends at "
-            f"{end_offset}. Nothing is copied. `pocketmq store rejoin` cuts this log there and saves the rest in quarantine/"
-        )
+    `is_master_older`: the master stored the differing records itself and has lost them (`is_lost_by_other`).
+    """
+
+    def __init__(self, physical_offset: int, end_offset: int, is_master_older: bool = False) -> None:
+        text = f"they differ from {physical_offset} on, and this one ends at {end_offset}. Nothing is copied. "
+        if is_master_older:
+            text = (
+                f"the master's log is older than this one: {text}The master itself stored these messages and has lost them: "
+                "its store is an older copy, or lost its end in a power cut. They may be acknowledged, so do not cut this "
+                "log: stop the master and start this store as the master"
+            )
+        else:
+            text = (
+                f"this log has diverged from the master's: {text}"
+                "`pocketmq store rejoin` cuts this log there and saves the rest in quarantine/"
+            )
+        super().__init__(text)
         self.physical_offset = physical_offset
 
 
@@ -80,6 +93,33 @@ async def diverged_at(
     # Not the beginning of the next record: there may be a BLANK mark between them, which the other log may lack.
     last = int(offsets[equal - 1])
     return last + len(_record(files, last) or b"")
+
+
+async def is_lost_by_other(
+    files: MappedFileQueue, physical_offset: int, record_at: RecordAt, addresses: Collection[str]
+) -> bool:
+    """Return whether the other broker, with the given `addresses`, itself stored what this log has from where they differ.
+
+    Each record names the broker that stored it. A former master's own records, which its successor never had, name the
+    former master. If they name the other broker, then that broker's log was set back: it is an older copy, or lost its end
+    in a power cut. Likewise if the other's record at the same offset names the same broker, which stored it later.
+    """
+    file = files.file_at(physical_offset)
+    if file is not None and is_blank(file.view[: file.wrote], physical_offset - file.start_offset):
+        physical_offset = file.start_offset + file.size
+    own, others = _decoded(_record(files, physical_offset)), _decoded(await record_at(physical_offset))
+    if own is None:
+        return False
+    if others is None:
+        return host_text(own.store_host) in addresses
+    return own.store_host == others.store_host and own.store_timestamp_ms < others.store_timestamp_ms
+
+
+def _decoded(record: bytes | None) -> Record | None:
+    try:
+        return None if record is None else decode_record(memoryview(record))
+    except BadRecordError:
+        return None
 
 
 async def _equal_count(files: MappedFileQueue, offsets: Sequence[int], record_at: RecordAt) -> int:

@@ -55,7 +55,9 @@ class Replica:
         elif begin <= reported <= end:
             self.next_offset = reported
         elif reported > end:
-            raise ReplicaError(f"its log ends at {reported}, after the master's end at {end}: the logs have diverged")
+            raise ReplicaError(
+                f"its log ends at {reported}, after the master's end at {end}: they have diverged, or the master's is older"
+            )
         else:
             raise ReplicaError(f"its log ends at {reported}, before the master's begins at {begin}: empty its store")
 
