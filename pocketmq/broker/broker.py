@@ -183,7 +183,9 @@ class Broker:
         table = table if validator is None else guard(table, validator)
         table = restricted(table, filter(needs_admin, ROUTES), "adminAllow", config.admin_allow, log)
         kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
-        self._server = RemotingServer(services, table, services.turn, services.timers, idle_s, self._tls, config, kept)
+        size_max = config.frame_size(self.store_config.max_message_size)
+        turn, timers = services.turn, services.timers
+        self._server = RemotingServer(services, table, turn, timers, idle_s, self._tls, config, kept, size_max)
         services.channels = self._server.channels
         share(reserved)
         with listening(config.bind_address, port, "listenPort"):

@@ -373,6 +373,7 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     log_file_size = store_config.mapped_file_size_commit_log
     if log_file_size % SECTOR_SIZE:
         raise StartError(f"mappedFileSizeCommitLog={log_file_size}: expected a multiple of {SECTOR_SIZE}")
+    _check_frame(config, store_config.max_message_size)
     if set(store_config.commit_log_directories) == set(store_config.read_only_commit_log_directories):
         raise StartError("readOnlyCommitLogStorePaths contains all of storePathCommitLog: no log file could be created")
     if config.acl_enable and not config.rocketmq_home:
@@ -383,6 +384,21 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     _check_hours(store_config.delete_when)
     if store_config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise StartError(f"flushDiskType={store_config.flush_disk_type}: use ASYNC_FLUSH or SYNC_FLUSH")
+
+
+def _check_frame(config: BrokerConfig, body_size: int) -> None:
+    """Check that the largest message fits into the limits of connections."""
+    size = config.frame_size(body_size)
+    for key, size_max in (
+        ("maxUnfinishedFrameBytes", config.max_unfinished_frame_bytes),
+        ("maxUnsentBytes", config.max_unsent_bytes),
+        ("maxUnsentBytesPerConnection", config.max_unsent_bytes_per_connection),
+    ):
+        if size > size_max:
+            raise StartError(
+                f"maxMessageSize={body_size}: a request or answer with such a message has {size} bytes, which "
+                f"{key}={size_max} does not allow; raise {key}"
+            )
 
 
 def _check_access(config: BrokerConfig) -> None:

@@ -38,7 +38,7 @@ WAIT: Final = "WAIT"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 
 RETRY_GROUP_PREFIX: Final = "%RETRY%"
-DECOMPRESSED_SIZE_MAX: Final = 16 * 1024 * 1024
+DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
 """Size limit of a decompressed body: a few KB may expand to GB."""
 DECOMPRESSED_TOTAL_MAX: Final = 32 * DECOMPRESSED_SIZE_MAX
 """Size limit of all decompressed bodies of one answer: as many as a pull asks for, each of the largest size."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from pocketmq.remoting.fair_share import FairShare
 from pocketmq.remoting.frame import FrameError
-from pocketmq.remoting.layout import HEADER_SIZE_MAX
+from pocketmq.remoting.layout import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits, PinnedBytes
 from pocketmq.remoting.signature import Credentials
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -37,15 +37,17 @@ class Channels:
         limits: ConnectionLimits | None = None,
         *,
         is_server: bool = False,
+        frame_size_max: int = FRAME_SIZE_MAX,
     ) -> None:
         """`credentials` sign the requests that this side sends; None: not signed. `is_server`: peers must send first, and
-        requests to peers that do not read are dropped."""
+        requests to peers that do not read are dropped. `frame_size_max`: limit of a frame that is read."""
         self.turn = turn
         self.timers = timers
         self.credentials = credentials
         self.limits = limits = limits or ConnectionLimits()
         self.is_server = is_server
         self.share = FairShare(timers)
+        self.frame_size_max = frame_size_max
         self.header_size_max = limits.max_header_bytes if is_server else HEADER_SIZE_MAX
         self.open: set[Channel] = set()
         self.unwritten: list[Channel] = []

@@ -15,6 +15,7 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Body, RemotingCommand
 from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route
 from pocketmq.remoting.header import CommandHeader
+from pocketmq.remoting.layout import CLIENT_FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.server import Channel, ChannelClosed, NeverHeard
 from pocketmq.remoting.signature import Credentials
@@ -24,8 +25,10 @@ from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 
 CONNECT_TIMEOUT_S: Final = 3.0
-_LIMITS: Final = ConnectionLimits(max_unfinished_frame_bytes=256 << 20)
-"""Larger than a server's limit, because many servers may answer at once with large frames."""
+_LIMITS: Final = ConnectionLimits(
+    max_unfinished_frame_bytes=CLIENT_FRAME_SIZE_MAX, max_unsent_bytes_per_connection=CLIENT_FRAME_SIZE_MAX
+)
+"""Larger than a server's limits, because many servers may answer at once with large frames."""
 
 
 class TlsMismatch(ChannelClosed):
@@ -45,7 +48,9 @@ class RemotingClient:
         credentials: Credentials | None = None,
     ) -> None:
         """Without `tls` connections are plain; without `credentials` requests are not signed."""
-        self._channels = Channels(turn, timers, credentials=credentials, limits=_LIMITS)
+        self._channels = Channels(
+            turn, timers, credentials=credentials, limits=_LIMITS, frame_size_max=CLIENT_FRAME_SIZE_MAX
+        )
         self._dispatcher = Dispatcher(services, table or {})
         self._tls = tls
         self._connecting: dict[str, asyncio.Task[Channel]] = {}

@@ -18,7 +18,7 @@ from pocketmq.remoting.fastjson import DECODE_ERRORS
 from pocketmq.remoting.frame import Frame, FrameError, frame_head
 from pocketmq.remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
 from pocketmq.remoting.header_keys import KEYS_MAX, HeaderError, decode_fields, not_a_command, too_many_keys
-from pocketmq.remoting.layout import BINARY_FIXED_STRUCT, FRAME_SIZE_MAX, HEADER_SIZE_MAX
+from pocketmq.remoting.layout import BINARY_FIXED_STRUCT, CLIENT_FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from pocketmq.remoting.signature import Credentials
 from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
 
@@ -304,8 +304,8 @@ def encode_request(
     out: list[Buffer] = []
     _frame_into(out, serialize_type, head, body)
     size = sum(map(len, out))
-    if size > FRAME_SIZE_MAX:
-        raise ValueError(f"the request has {size} bytes, the limit of a frame is {FRAME_SIZE_MAX}: send less at once")
+    if size > CLIENT_FRAME_SIZE_MAX:
+        raise ValueError(f"the request has {size} bytes, the limit of a frame is {CLIENT_FRAME_SIZE_MAX}: send less at once")
     return out
 
 

@@ -23,7 +23,10 @@ from construct import (
 )
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Largest frame in bytes, with its length field: the limit of Netty's decoder in Apache's server and clients."""
+"""Largest frame in bytes, with its length field: the default limit of Netty's decoder in Apache's server and clients.
+A broker whose maxMessageSize needs more takes larger ones."""
+CLIENT_FRAME_SIZE_MAX: Final = 256 * 1024 * 1024
+"""Largest frame that our clients send and read; the broker has the limit for messages."""
 HEADER_SIZE_MAX: Final = 0xFFFFFF
 """Largest header in bytes: a frame has 24 bits for its length."""
 

@@ -39,6 +39,10 @@ class ConnectionLimits:
     slow_connection_seconds: int = setting(30, low=1)
     """Period over which that rate is measured; also the maximum silence of a new connection."""
 
+    def frame_size(self, body_size: int) -> int:
+        """Return the size of the largest frame of a server that takes bodies of `body_size` bytes."""
+        return max(FRAME_SIZE_MAX, 8 + self.max_header_bytes + body_size)
+
     def connection_count_max(self, descriptors_kept: int = DESCRIPTORS_KEPT) -> int:
         """Return `max_connections`, or fewer, so that `descriptors_kept` remain for other uses."""
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

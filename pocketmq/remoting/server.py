@@ -23,6 +23,7 @@ from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE, unread_in_kernel
 from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
+from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
 from pocketmq.remoting.listener import Admission, Connection, Listener, TlsListener
 from pocketmq.remoting.tls import ServerTls
@@ -72,7 +73,7 @@ class Channel(Connection):
     def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
         self._channels = channels
         self._serve = dispatcher.serve
-        self._frames = FrameBuffer(header_size_max=channels.header_size_max, frames_max=2 * SERVED_AT_ONCE)
+        self._frames = FrameBuffer(channels.frame_size_max, channels.header_size_max, 2 * SERVED_AT_ONCE)
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = OPAQUE_FIRST
@@ -89,15 +90,14 @@ class Channel(Connection):
         self.is_closing = False
         """Whether this side has closed the connection."""
         self.is_closed_by_peer = False
-        """Whether the peer has ended the connection."""
+        """Whether the peer has ended it."""
         self.closing_s = float("inf")
         self._on_close: list[Callable[[Channel], None]] = []
         self._transport: Any = None
         self.is_open = False
         self.last_active = self.made_at = 0.0
         self._held = 0
-        self.remote_host = ""
-        self.remote_port = 0
+        self.remote_host, self.remote_port = "", 0
         self.remote_address = ""
         self.host_bytes = b"\0" * 8
         self.attachments: dict[str, Any] = {}
@@ -447,12 +447,12 @@ class RemotingServer:
         tls: ServerTls | None = None,
         limits: ConnectionLimits | None = None,
         descriptors_kept: int = DESCRIPTORS_KEPT,
+        frame_size_max: int = FRAME_SIZE_MAX,
     ) -> None:
         """`descriptors_kept`: descriptors that connections may not use."""
-        self._services = services
-        self._table = table
+        self._services, self._table = services, table
         limits = limits or ConnectionLimits()
-        self.channels = Channels(turn, timers, idle_s, limits=limits, is_server=True)
+        self.channels = Channels(turn, timers, idle_s, limits=limits, is_server=True, frame_size_max=frame_size_max)
         self._admission = Admission(limits.connection_count_max(descriptors_kept), timers)
         self._tls = tls
         self._listeners: list[Listener] = []
