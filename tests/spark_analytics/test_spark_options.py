@@ -225,7 +225,7 @@ def test_records_are_found_by_time_after_the_clock_was_set_back(tmp_path: Path) 
 def test_a_later_query_passes_over_stretches_stored_at_other_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "WINDOW_SIZE", 20_000)
     monkeypatch.setattr(reader, "OVERLAP", 200)
-    monkeypatch.setattr(Walk.__init__, "__defaults__", (20_000, 20_000, None))
+    monkeypatch.setattr(Walk.__init__, "__defaults__", (20_000, 20_000))
     monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 5000)
     store, times = clock_set_back(tmp_path)
     asked = {"startingTimestamp": T0_MS + 1_000_000, "endingTimestamp": T0_MS + 1_100_000}

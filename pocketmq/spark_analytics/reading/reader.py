@@ -86,6 +86,7 @@ class Walk:
         stop: int,
         window_size: int = WINDOW_SIZE,
         first_size: int = WINDOW_SIZE,
+        *,
         times: StoreTimes | None = None,
     ) -> None:
         self.position = begin
