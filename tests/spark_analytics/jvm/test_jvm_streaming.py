@@ -223,3 +223,16 @@ def test_progress_shows_the_backlog(jvm_spark: Any, live: LiveLog, tmp_path: Pat
     assert [int(source["metrics"]["maxBytesBehindLatest"]) for source in found] == behind
     offsets = [(json.loads(source["latestOffset"]), json.loads(source["endOffset"])) for source in found]
     assert [latest["physicalOffset"] - end["physicalOffset"] for latest, end in offsets] == behind
+
+
+def test_progress_describes_the_source_and_its_offsets(jvm_spark: Any, live: LiveLog, tmp_path: Path) -> None:
+    live.append(3)
+    frame = jvm_spark.readStream.format("rocketmq").option("columns", "topic").load(str(live.store))
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    (source,) = json.loads(query.lastProgress.json)["sources"]
+    assert source["description"] == (
+        f"rocketmq (reader jvm) {live.store}, physicalOffset of the log, startingOffsets earliest"
+    )
+    assert source["endOffset"] == {"physicalOffset": live.builder.next_physical_offset}

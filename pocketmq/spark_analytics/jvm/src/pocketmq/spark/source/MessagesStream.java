@@ -143,6 +143,13 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
     @Override
     public void stop() {}
 
+    /** The description of the source in a query's progress. */
+    @Override
+    public String toString() {
+        return request + (isOne ? ", physicalOffset of the log" : ", physicalOffset of each log")
+                + ", startingOffsets " + options.starting;
+    }
+
     private static LogOffsets parsed(Offset offset) {
         return offset instanceof LogOffsets own ? own : LogOffsets.parse(offset.json());
     }
