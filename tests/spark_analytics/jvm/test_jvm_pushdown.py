@@ -1,5 +1,6 @@
 """Filters, limits and aggregates pushed down to the data source in Java give the same rows as when Spark computes them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,34 @@ def test_explain_shows_what_was_pushed(jvm_spark: Any, golden_stores: dict[str, 
     assert "PushedFilters: [], PushedLimit: 5" in plan_of(java_frame(jvm_spark, golden_stores["v4_clean"]).limit(5))
     counts = java_frame(jvm_spark, golden_stores["v4_clean"]).groupBy("topic").count()
     assert "PushedFilters: [], PushedAggregates: [topic, count(*)]" in plan_of(counts)
+
+
+def statistics_of(frame: Any) -> str:
+    """Return what the optimiser expects."""
+    plan = frame._jdf.queryExecution().stringWithStats()
+    return str(plan.split("Statistics(", 1)[1].split(")", 1)[0])
+
+
+@pytest.fixture
+def counting(spark: Any) -> Iterator[None]:
+    """Let the optimiser take row counts; the settings of the active session count."""
+    names = ("spark.sql.cbo.enabled", "spark.sql.cbo.planStats.enabled")
+    for name in names:
+        spark.conf.set(name, "true")
+    yield
+    for name in names:
+        spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("counting")
+def test_statistics_are_those_of_the_records_to_be_read(jvm_spark: Any, tmp_path: Path) -> None:
+    log = LogBuilder(1_000_000)
+    for number in range(100):
+        log.append(bytes(9000), topic="Rare" if number % 25 == 0 else "T")
+    frame = java_frame(jvm_spark, write_queues(log.write(tmp_path)), "topic", "physicalOffset")
+    assert statistics_of(frame) == "sizeInBytes=976.6 KiB"
+    assert statistics_of(frame.filter("topic = 'Rare'")) == "sizeInBytes=44.4 KiB, rowCount=4"
+    assert statistics_of(frame.filter(f"physicalOffset >= {log.physical_offsets[90]}")) == "sizeInBytes=88.8 KiB"
 
 
 def test_filters_by_time(jvm_spark: Any, golden_stores: dict[str, Path], every_row: list[dict[str, Any]]) -> None:

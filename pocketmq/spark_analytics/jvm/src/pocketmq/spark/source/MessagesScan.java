@@ -32,6 +32,8 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
     private final int limit;
     private final Aggregates aggregates;
     private final List<Predicate> filters;
+    /** Null before they are planned. */
+    private List<Split> splits;
 
     MessagesScan(
             ReadRequest request, StructType schema, PushedFilters filters, int limit, Aggregates aggregates) {
@@ -77,12 +79,20 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
 
     @Override
     public InputPartition[] planInputPartitions() {
-        List<Split> splits = Planning.of(this::splits);
+        List<Split> splits = planned();
         if (splits.isEmpty() && aggregates != null) {
             splits.add(Split.NOTHING);
         }
         LOG.info("rocketmq: reader jvm, {} tasks for {}", splits.size(), String.join(", ", request.options.paths));
         return splits.toArray(InputPartition[]::new);
+    }
+
+    /** Returns the splits, planned at the first call: for the estimate or for the read. */
+    private List<Split> planned() {
+        if (splits == null) {
+            splits = Planning.of(this::splits);
+        }
+        return new ArrayList<>(splits);
     }
 
     private List<Split> splits() throws IOException {
@@ -105,17 +115,31 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
 
     @Override
     public Statistics estimateStatistics() {
-        return new Statistics() {
-            @Override
-            public OptionalLong sizeInBytes() {
-                List<LogFile> files = Planning.of(() -> Planning.logFiles(request.options.paths));
-                return OptionalLong.of(files.stream().mapToLong(LogFile::size).sum());
+        if (!pruning.asksWhatDamageCannotTell() && pruning.physicalOffsets().isAll()) {
+            // Spark asks this also of tables without their query's filters, so the log is not planned for it.
+            List<LogFile> files = Planning.of(() -> Planning.logFiles(request.options.paths));
+            return new Estimate(files.stream().mapToLong(LogFile::size).sum(), OptionalLong.empty());
+        }
+        long listed = 0;
+        long records = 0;
+        long scanned = 0;
+        for (Split split : planned()) {
+            if (split.starts() == null) {
+                scanned += split.stop() - split.begin();
+            } else {
+                listed += Arrays.stream(split.sizes()).asLongStream().sum();
+                records += split.starts().length;
             }
+        }
+        boolean isCounted = records > 0 && aggregates == null;
+        long rows = isCounted ? records + (long) ((double) scanned / listed * records) : 0;
+        return new Estimate(listed + scanned, isCounted ? OptionalLong.of(Math.min(rows, limit)) : OptionalLong.empty());
+    }
 
-            @Override
-            public OptionalLong numRows() {
-                return OptionalLong.empty();
-            }
-        };
+    private record Estimate(long bytes, OptionalLong numRows) implements Statistics {
+        @Override
+        public OptionalLong sizeInBytes() {
+            return OptionalLong.of(bytes);
+        }
     }
 }
