@@ -12,13 +12,15 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from pocketmq.spark_analytics.jvm import JAR, layout_constants
+from pocketmq.spark_analytics.jvm import JAR, coordinates, layout_constants
 
 SOURCES: Final = Path(__file__).parent / "src"
 RELEASE: Final = "17"
 SERVICE: Final = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 SOURCE_CLASS: Final = "pocketmq.spark.source.RocketMQSource"
-_MANIFEST: Final = "Manifest-Version: 1.0\nImplementation-Title: pocketmq-spark\n\n"
+_MANIFEST: Final = (
+    f"Manifest-Version: 1.0\nImplementation-Title: {coordinates.ARTIFACT}\nImplementation-Version: {coordinates.VERSION}\n\n"
+)
 # All entries get this time, so that the same sources give the same jar.
 _TIME: Final = (2020, 1, 1, 0, 0, 0)
 
@@ -33,8 +35,14 @@ def java_sources() -> list[Path]:
 
 
 def is_current(jar: Path = JAR) -> bool:
-    """Return whether the jar exists and is newer than all sources."""
-    return jar.is_file() and all(path.stat().st_mtime <= jar.stat().st_mtime for path in java_sources())
+    """Return whether the jar exists and is newer than all sources, and has the version of this package."""
+    if not jar.is_file() or any(path.stat().st_mtime > jar.stat().st_mtime for path in java_sources()):
+        return False
+    with zipfile.ZipFile(jar) as archive:
+        return (
+            coordinates.PROPERTIES_PATH in archive.namelist()
+            and archive.read(coordinates.PROPERTIES_PATH) == coordinates.properties().encode()
+        )
 
 
 def find_javac() -> str | None:
@@ -74,6 +82,10 @@ def write_constants() -> None:
 
 def _write(jar: Path, folder: Path) -> None:
     contents = {"META-INF/MANIFEST.MF": _MANIFEST.encode(), SERVICE: f"{SOURCE_CLASS}\n".encode()}
+    contents |= {
+        coordinates.POM_PATH: coordinates.pom().encode(),
+        coordinates.PROPERTIES_PATH: coordinates.properties().encode(),
+    }
     contents |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.class"))}
     new = jar.with_suffix(f".{os.getpid()}")
     with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
