@@ -15,7 +15,8 @@ from pocketmq.spark_analytics.reading import log_tail
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.spark_analytics.reading.log_tail import LogTail
 from pocketmq.spark_analytics.source import streaming
-from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader, LostRecordsError
+from pocketmq.spark_analytics.source.errors import LostRecordsError
+from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader
 from tests.spark_analytics.spark_logs import LogBuilder, spark_schema
 
 FILE_SIZE = 64 << 10

@@ -16,8 +16,12 @@ from pocketmq.spark_analytics.reading.options import ReadOptions, nearest
 NAMES_LENGTH_MAX: Final = 400
 
 
+class UnknownTopicError(ValueError):
+    """A topic or queue that no store knows."""
+
+
 def check_known(options: ReadOptions, files: Iterable[LogFile]) -> None:
-    """Raise ValueError for a topic or queue of the options that none of the stores knows."""
+    """Raise UnknownTopicError for a topic or queue of the options that none of the stores knows."""
     if options.ignore_unknown_topics or (options.topics is None and options.queue_ids is None):
         return
     stores = [StoreFolder(root) for root in dict.fromkeys(posixpath.dirname(file.folder) for file in files)]
@@ -29,7 +33,7 @@ def check_known(options: ReadOptions, files: Iterable[LogFile]) -> None:
     for topic in sorted(options.topics or ()):
         if topic not in known:
             near = nearest(topic, {name.lower(): name for name in known})
-            raise ValueError(
+            raise UnknownTopicError(
                 f"option topic is {topic}, which is not a topic of {named}: {near[:NAMES_LENGTH_MAX]}. If only the log has "
                 'records of it, as of a deleted topic, select them by .where("topic = ...")'
             )
@@ -39,7 +43,7 @@ def check_known(options: ReadOptions, files: Iterable[LogFile]) -> None:
         unknown = sorted(options.queue_ids - ids)
         if unknown:
             whose = "no topic" if options.topics is None else f"not a queue of {', '.join(sorted(options.topics))}"
-            raise ValueError(f"option queueId is {unknown[0]}: {whose} in {named}; the queues are {_ranges(ids)}")
+            raise UnknownTopicError(f"option queueId is {unknown[0]}: {whose} in {named}; the queues are {_ranges(ids)}")
 
 
 def _topics(store: StoreFolder) -> set[str]:

@@ -35,6 +35,10 @@ BODY: Final = "body"
 _PLANNINGS_MAX: Final = 20
 
 
+class ColumnError(ValueError):
+    """A column that does not exist, or not with the type of the schema."""
+
+
 class LogReader:
     """Reader of some columns of the stores named in the options."""
 
@@ -114,7 +118,7 @@ def aggregation(options: ReadOptions) -> Aggregation | None:
 def known_column(name: str, known: Mapping[str, Column]) -> Column:
     if name not in known:
         near = nearest(name, {column.lower(): column for column in known})
-        raise ValueError(f"unknown column {name}: {near}; the columns are {', '.join(known)}")
+        raise ColumnError(f"unknown column {name}: {near}; the columns are {', '.join(known)}")
     return known[name]
 
 

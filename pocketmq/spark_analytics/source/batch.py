@@ -12,9 +12,17 @@ from pocketmq.spark_analytics.decoding.body_forms import JSON, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_spark, simple
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column
 from pocketmq.spark_analytics.reading.body_options import json_type
-from pocketmq.spark_analytics.reading.log_reader import BODY, LogReader, aggregation, known_column, known_columns
+from pocketmq.spark_analytics.reading.log_reader import (
+    BODY,
+    ColumnError,
+    LogReader,
+    aggregation,
+    known_column,
+    known_columns,
+)
 from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
 from pocketmq.spark_analytics.reading.split import Split
+from pocketmq.spark_analytics.source.errors import named_errors
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +49,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
         self._log = LogReader(asked, projection(schema, asked))
         self._is_default = not asked.columns and schema.names == list(COLUMNS)
 
+    @named_errors()
     def partitions(self) -> list[SplitPartition]:
         """Return the splits selected by options and filters."""
         splits = self._log.splits()
@@ -51,7 +60,9 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: Any) -> Iterator[Any]:
         """Yield the Arrow record batches of a partition."""
         # If there are no partitions, Spark passes a partition of its own.
-        return self._log.batches(partition.split) if isinstance(partition, SplitPartition) else iter(())
+        if isinstance(partition, SplitPartition):
+            with named_errors():
+                yield from self._log.batches(partition.split)
 
 
 def _warn_of_columns(splits: Sequence[Split]) -> None:
@@ -117,10 +128,10 @@ def projection(schema: StructType, options: ReadOptions) -> list[Column]:
         spark_type = field.dataType.simpleString()
         own_type = simple(column.arrow_type) if column.name == BODY else column.spark_type
         if own_type != spark_type:
-            raise ValueError(f"column {field.name} is {own_type}, but the schema has {spark_type}: cast it after reading")
+            raise ColumnError(f"column {field.name} is {own_type}, but the schema has {spark_type}: cast it after reading")
         if column.is_nullable and not field.nullable:
-            raise ValueError(f"column {field.name} may be null in mode {options.mode}: leave NOT NULL out of the schema")
+            raise ColumnError(f"column {field.name} may be null in mode {options.mode}: leave NOT NULL out of the schema")
         columns.append(replace(column, is_nullable=field.nullable))
     if options.columns and options.columns != tuple(schema.names):
-        raise ValueError(f"option columns is {', '.join(options.columns)}, the schema has others: use only one of them")
+        raise ColumnError(f"option columns is {', '.join(options.columns)}, the schema has others: use only one of them")
     return columns

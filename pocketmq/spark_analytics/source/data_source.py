@@ -35,8 +35,8 @@ Options:
                         needs spark.sql.python.filterPushdown.enabled. Use it only for a DataFrame that is filtered once:
                         Spark (4.3) keeps the filters with the loaded table, so a later query without filters, or the
                         other side of a union or join, misses rows. Therefore off by default
-    table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions
-                        (see `tables`)
+    table               another table than `messages`: consumequeue, index, topics, groups, offsets, delays, transactions,
+                        deliveries (see `tables`)
     reader              auto (default), python or jvm. If the jar of `pocketmq.spark_analytics.jvm` is on the session's class
                         path, Spark takes the data source in Java, which hands over to this one for `python`; without the
                         jar `jvm` is refused
@@ -62,6 +62,7 @@ from pocketmq.spark_analytics.reading.body_inference import resolved
 from pocketmq.spark_analytics.reading.log_reader import BODY, asked_columns
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
+from pocketmq.spark_analytics.source.errors import named_errors
 from pocketmq.spark_analytics.source.table_reader import TableReader
 from pocketmq.spark_analytics.tables.table import MESSAGES, Table, table_of
 
@@ -74,6 +75,7 @@ READERS: Final = ("auto", "python", "jvm")
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
     """The data source `rocketmq`."""
 
+    @named_errors()
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         reader = options.get("reader", READERS[0]).strip().lower()
@@ -89,6 +91,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "rocketmq"
 
+    @named_errors()
     def schema(self) -> str:
         table = self._other_table()
         if table is not None:
@@ -98,6 +101,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
             asked = resolved(asked)
         return ", ".join(column.ddl for column in asked_columns(asked))
 
+    @named_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         table = self._other_table()
         if table is not None:
@@ -106,6 +110,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         kind = FilteringCommitLogReader if read_options(self.options).push_filters else CommitLogReader
         return kind(schema, self.options)
 
+    @named_errors()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pocketmq.spark_analytics.source import streaming  # needs PySpark 4.2
 

@@ -37,6 +37,7 @@ from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Walk, nex
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
+from pocketmq.spark_analytics.source.errors import LostRecordsError, named_errors
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -55,10 +56,6 @@ PHYSICAL_OFFSET: Final = "physicalOffset"
 BYTES_A_TRIGGER: Final = "512m"
 _PLANNINGS_MAX: Final = 20
 T = TypeVar("T")
-
-
-class LostRecordsError(ValueError):
-    """Records that the query has not read no longer exist."""
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -107,6 +104,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the limit given by the option maxBytesPerTrigger."""
         return ReadMaxBytes(self._bytes_max)
 
+    @named_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, not before `start`. Raises LostRecordsError."""
         return _planned(lambda: self._next_end(start, limit))
@@ -144,6 +142,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the ends of the logs as last seen."""
         return _encoded(self._latest) if self._latest else None
 
+    @named_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
         """Return the splits between two offsets. Raises LostRecordsError."""
         return [SplitPartition(split) for split in _planned(lambda: self._splits_between(start, end))]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.spark_analytics.jvm.both_readers import java_refusal, java_rows, python_refusal, python_rows
 from tests.spark_analytics.spark_logs import LogBuilder, write_queues
@@ -128,3 +129,28 @@ def test_errors_name_option_and_column(jvm_spark: Any, golden_stores: dict[str, 
     assert "did you mean topic?" in java_refusal(jvm_spark, store, "topik")
     assert f"no store at {tmp_path}/absent" in java_refusal(jvm_spark, tmp_path / "absent", "physicalOffset")
     assert f"no commit log in {tmp_path}" in java_refusal(jvm_spark, tmp_path, "physicalOffset")
+
+
+def test_errors_have_a_condition_and_an_sqlstate(
+    jvm_spark: Any, spark: Any, golden_stores: dict[str, Path], tmp_path: Path
+) -> None:
+    log = LogBuilder(20_000)
+    while len(log.files) < 2:
+        log.append()
+    log.files[0][1][500:900] = b"x" * 400
+    store, damaged = golden_stores["v4_clean"], log.write(tmp_path)
+    known: list[tuple[str, str, Path, dict[str, str]]] = [
+        ("ROCKETMQ_PATH_NOT_FOUND", "42K03", store / "absent", {}),
+        ("ROCKETMQ_INVALID_OPTION", "42616", store, {"topik": "T"}),
+        ("ROCKETMQ_INVALID_OPTION", "42616", store, {"mode": "WRONG"}),
+        ("ROCKETMQ_INVALID_COLUMN", "42703", store, {"columns": "topik"}),
+        ("ROCKETMQ_UNKNOWN_TOPIC", "42704", store, {"topic": "absent"}),
+        ("ROCKETMQ_DAMAGED_RECORD", "22023", damaged, {}),
+    ]
+    for condition, sql_state, path, options in known:
+        with pytest.raises(PySparkException) as caught:
+            jvm_spark.read.format("rocketmq").options(**options).load(str(path)).collect()
+        assert (caught.value.getCondition(), caught.value.getSqlState()) == (condition, sql_state)
+        assert f"[{condition}] " in str(caught.value) and f"SQLSTATE: {sql_state}" in str(caught.value)
+        with pytest.raises(PySparkException, match=rf"\[{condition}\].* SQLSTATE: {sql_state}"):
+            spark.read.format("rocketmq").options(**options).load(str(path)).collect()

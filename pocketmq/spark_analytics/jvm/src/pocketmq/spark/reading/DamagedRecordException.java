@@ -5,6 +5,6 @@ public final class DamagedRecordException extends ReadException {
     private static final long serialVersionUID = 1;
 
     public DamagedRecordException(String message) {
-        super("MALFORMED_RECORD_IN_PARSING", message);
+        super(ErrorCondition.ROCKETMQ_DAMAGED_RECORD, message);
     }
 }

@@ -8,7 +8,7 @@ final class DelayLevels {
     static long[] parse(String text) {
         String[] entries = text.strip().split("\\s+");
         if (entries[0].isEmpty()) {
-            throw new IllegalArgumentException("messageDelayLevel is empty: give at least one level, such as 1s");
+            throw ReadException.option("messageDelayLevel is empty: give at least one level, such as 1s");
         }
         long[] delaysMs = new long[entries.length];
         for (int index = 0; index < entries.length; index++) {
@@ -26,12 +26,12 @@ final class DelayLevels {
             default -> 0;
         };
         if (unit == 0) {
-            throw new IllegalArgumentException(
+            throw ReadException.option(
                     "messageDelayLevel: level " + level + " is '" + entry + "': its unit must be one of s m h d");
         }
         String number = entry.substring(0, entry.length() - 1);
         if (!number.matches("[0-9]{1,10}")) {
-            throw new IllegalArgumentException("messageDelayLevel: level " + level + " is '" + entry
+            throw ReadException.option("messageDelayLevel: level " + level + " is '" + entry
                     + "': expected a whole number before its unit");
         }
         return Long.parseLong(number) * unit;

@@ -54,7 +54,7 @@ public final class KnownQueues {
         for (String topic : asked.topics() == null ? Set.<String>of() : new TreeSet<>(asked.topics())) {
             if (!known.contains(topic)) {
                 String near = Nearest.of(topic, known);
-                throw new IllegalArgumentException("option topic is " + topic + ", which is not a topic of " + named + ": "
+                throw ReadException.topic("option topic is " + topic + ", which is not a topic of " + named + ": "
                         + near.substring(0, Math.min(near.length(), NAMES_LENGTH_MAX)) + ". If only the log has records of "
                         + "it, as of a deleted topic, select them by .where(\"topic = ...\")");
             }
@@ -76,7 +76,7 @@ public final class KnownQueues {
             if (!ids.contains(id)) {
                 String whose = asked.topics() == null
                         ? "no topic" : "not a queue of " + String.join(", ", new TreeSet<>(asked.topics()));
-                throw new IllegalArgumentException("option queueId is " + id + ": " + whose + " in " + named
+                throw ReadException.topic("option queueId is " + id + ": " + whose + " in " + named
                         + "; the queues are " + (ids.isEmpty() ? "none" : ids.first() + " to " + ids.last()));
             }
         }

@@ -43,7 +43,7 @@ public final class OptionParser {
         known.addAll(more);
         for (String name : given.keySet()) {
             if (!known.contains(name)) {
-                throw new IllegalArgumentException("unknown option " + name + ": " + Nearest.of(name, names));
+                throw ReadException.option("unknown option " + name + ": " + Nearest.of(name, names));
             }
         }
     }
@@ -63,12 +63,12 @@ public final class OptionParser {
             try {
                 named.addAll(Arrays.asList(new ObjectMapper().readValue(given.get("paths"), String[].class)));
             } catch (JsonProcessingException error) {
-                throw new IllegalArgumentException(
+                throw ReadException.option(
                         "option paths is '" + given.get("paths") + "': it must be a JSON array of strings");
             }
         }
         if (named.isEmpty() || named.contains("") || named.contains(null)) {
-            throw new IllegalArgumentException("no store given: use load(\"/path/of/the/store\"), or a list of paths");
+            throw ReadException.option("no store given: use load(\"/path/of/the/store\"), or a list of paths");
         }
         return List.copyOf(named);
     }
@@ -81,7 +81,7 @@ public final class OptionParser {
         }
         List<String> names = Arrays.stream(value.split(",", -1)).map(String::strip).toList();
         if (names.contains("")) {
-            throw new IllegalArgumentException(
+            throw ReadException.option(
                     "option " + name + " is '" + value + "': it must be a comma-separated list of names");
         }
         return names;
@@ -113,7 +113,7 @@ public final class OptionParser {
                 // too large
             }
         }
-        throw new IllegalArgumentException(
+        throw ReadException.option(
                 "option " + name + " is '" + value + "': it must be an integer from 0 to " + Long.MAX_VALUE);
     }
 
@@ -126,7 +126,7 @@ public final class OptionParser {
         Matcher match = SIZE.matcher(value);
         long number = match.matches() ? Long.parseLong(match.group(1)) : 0;
         if (number == 0) {
-            throw new IllegalArgumentException(
+            throw ReadException.option(
                     "option " + name + " is '" + value + "': it must be a positive size such as 134217728 or 128m");
         }
         return switch (match.group(2).toLowerCase(Locale.ROOT)) {
@@ -153,7 +153,7 @@ public final class OptionParser {
                     : ((LocalDate) time).atStartOfDay().atOffset(ZoneOffset.UTC);
             return ChronoUnit.MICROS.between(OffsetDateTime.of(1970, 1, 1, 0, 0, 0, 0, ZoneOffset.UTC), moment);
         } catch (DateTimeException error) {
-            throw new IllegalArgumentException("option " + name + " is '" + value
+            throw ReadException.option("option " + name + " is '" + value
                     + "': it must be ms since 1970, or a time such as 2026-11-21T17:39:39.542Z");
         }
     }
@@ -166,7 +166,7 @@ public final class OptionParser {
                 return known;
             }
         }
-        throw new IllegalArgumentException(
+        throw ReadException.option(
                 "option " + name + " is " + value + ": it must be one of " + String.join(", ", values));
     }
 
@@ -174,14 +174,14 @@ public final class OptionParser {
     public boolean flag(String name, boolean otherwise) {
         String value = text(name, Boolean.toString(otherwise));
         if (!value.equalsIgnoreCase("true") && !value.equalsIgnoreCase("false")) {
-            throw new IllegalArgumentException("option " + name + " is '" + value + "': it must be true or false");
+            throw ReadException.option("option " + name + " is '" + value + "': it must be true or false");
         }
         return value.equalsIgnoreCase("true");
     }
 
     void checkOrder(String kind, Long starting, Long ending) {
         if (starting != null && ending != null && starting > ending) {
-            throw new IllegalArgumentException("option starting" + kind + " is " + given.get("starting" + kind)
+            throw ReadException.option("option starting" + kind + " is " + given.get("starting" + kind)
                     + ": it must not be greater than ending" + kind + ", " + given.get("ending" + kind));
         }
     }

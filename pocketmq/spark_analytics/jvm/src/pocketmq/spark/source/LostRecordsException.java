@@ -1,5 +1,6 @@
 package pocketmq.spark.source;
 
+import pocketmq.spark.reading.ErrorCondition;
 import pocketmq.spark.reading.ReadException;
 
 /** Records that the query has not read no longer exist. */
@@ -7,6 +8,6 @@ final class LostRecordsException extends ReadException {
     private static final long serialVersionUID = 1;
 
     LostRecordsException(String message) {
-        super("FAILED_READ_FILE", message);
+        super(ErrorCondition.ROCKETMQ_LOST_RECORDS, message);
     }
 }

@@ -12,6 +12,8 @@ import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.LogFiles;
 import pocketmq.spark.files.MissingFileException;
 import pocketmq.spark.files.StoreFiles;
+import pocketmq.spark.reading.ErrorCondition;
+import pocketmq.spark.reading.ReadException;
 
 /** Work of the driver that is repeated when a file is deleted meanwhile. */
 final class Planning {
@@ -34,7 +36,7 @@ final class Planning {
                     throw new UncheckedIOException(error);
                 }
             } catch (FileNotFoundException | UnsupportedFileSystemException error) {
-                throw new IllegalArgumentException(error.getMessage());
+                throw new ReadException(ErrorCondition.ROCKETMQ_PATH_NOT_FOUND, error.getMessage());
             } catch (IOException error) {
                 throw new UncheckedIOException(error);
             }

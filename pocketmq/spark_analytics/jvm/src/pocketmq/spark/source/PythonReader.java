@@ -6,6 +6,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import pocketmq.spark.columns.Columns;
+import pocketmq.spark.reading.ReadException;
 
 /**
  * Hands a read over to the data source {@code rocketmq} in Python, which Spark would not find by itself: of two sources with
@@ -36,12 +37,12 @@ final class PythonReader {
             case "auto" -> reason;
             case "jvm" -> {
                 if (reason != null) {
-                    throw new IllegalArgumentException(
+                    throw ReadException.option(
                             reason + ": only the Python reader supports this, option reader is jvm");
                 }
                 yield null;
             }
-            default -> throw new IllegalArgumentException(
+            default -> throw ReadException.option(
                     "option reader is " + reader + ": it must be one of auto, python, jvm");
         };
     }

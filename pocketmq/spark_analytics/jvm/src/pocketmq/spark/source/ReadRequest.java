@@ -10,6 +10,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import pocketmq.spark.columns.Column;
 import pocketmq.spark.columns.Columns;
 import pocketmq.spark.reading.Nearest;
+import pocketmq.spark.reading.ReadException;
 import pocketmq.spark.reading.ReadOptions;
 
 /** The request of a query: validated options, and the columns that they or a schema name. */
@@ -48,17 +49,17 @@ final class ReadRequest {
             Column column = column(field.name());
             String type = field.dataType().simpleString();
             if (!column.type().simpleString().equals(type)) {
-                throw new IllegalArgumentException("column " + field.name() + " is " + column.type().simpleString()
+                throw ReadException.column("column " + field.name() + " is " + column.type().simpleString()
                         + ", but the schema has " + type + ": cast it after reading");
             }
             if (column.isNullable() && !field.nullable()) {
-                throw new IllegalArgumentException("column " + field.name() + " may be null in mode " + options.mode
+                throw ReadException.column("column " + field.name() + " may be null in mode " + options.mode
                         + ": leave NOT NULL out of the schema");
             }
             named.add(column.nullable(field.nullable()));
         }
         if (options.columns != null && !options.columns.equals(List.of(schema.names()))) {
-            throw new IllegalArgumentException("option columns is " + String.join(", ", options.columns)
+            throw ReadException.column("option columns is " + String.join(", ", options.columns)
                     + ", the schema has others: use only one of them");
         }
         columns = named;
@@ -76,7 +77,7 @@ final class ReadRequest {
     Column column(String name) {
         Column column = known.get(name);
         if (column == null) {
-            throw new IllegalArgumentException("unknown column " + name + ": " + Nearest.of(name, known.keySet())
+            throw ReadException.column("unknown column " + name + ": " + Nearest.of(name, known.keySet())
                     + "; the columns are " + String.join(", ", known.keySet()));
         }
         return column;

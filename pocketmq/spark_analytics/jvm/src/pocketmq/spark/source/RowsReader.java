@@ -8,6 +8,7 @@ import pocketmq.spark.columns.Rows;
 import pocketmq.spark.files.MissingFileException;
 import pocketmq.spark.reading.Damage;
 import pocketmq.spark.reading.DamagedBytes;
+import pocketmq.spark.reading.ErrorCondition;
 import pocketmq.spark.reading.Piece;
 import pocketmq.spark.reading.Pieces;
 import pocketmq.spark.reading.ReadException;
@@ -35,7 +36,7 @@ final class RowsReader implements Closeable {
             return Reading.open(split, spec.pruning(), rows);
         } catch (MissingFileException error) {
             if (!spec.ignoresMissingFiles()) {
-                throw new ReadException("FAILED_READ_FILE", error.getMessage());
+                throw new ReadException(ErrorCondition.ROCKETMQ_DELETED_FILE, error.getMessage());
             }
             LOG.warn("skipped: {}", error.getMessage());
             return null;

@@ -2,6 +2,7 @@ package pocketmq.spark.source;
 
 import java.util.Locale;
 import pocketmq.spark.reading.OptionParser;
+import pocketmq.spark.reading.ReadException;
 
 /** The options of readStream, beside those of a batch read. */
 final class StreamOptions {
@@ -18,13 +19,13 @@ final class StreamOptions {
         Long bytes = parser.size("maxBytesPerTrigger");
         Long records = parser.number("maxRecordsPerTrigger");
         if (records != null && records == 0) {
-            throw new IllegalArgumentException("option maxRecordsPerTrigger is '0': it must be a positive integer");
+            throw ReadException.option("option maxRecordsPerTrigger is '0': it must be a positive integer");
         }
         limit = new StreamLimit(bytes == null ? DEFAULT_BYTES : bytes, records == null ? Long.MAX_VALUE : records);
         failsOnLoss = parser.flag("failOnDataLoss", true);
         starting = parser.text("startingOffsets", "earliest").toLowerCase(Locale.ROOT);
         if (!starting.matches("earliest|latest|[0-9]{1,18}")) {
-            throw new IllegalArgumentException("option startingOffsets is '" + starting
+            throw ReadException.option("option startingOffsets is '" + starting
                     + "': it must be earliest, latest or a physical offset");
         }
     }
