@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from xml.dom import minidom
@@ -13,9 +13,11 @@ from xml.dom import minidom
 import pyarrow.parquet
 import pytest
 
+from pocketmq import spark_analytics
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.commands.page import SECTIONS
 from pocketmq.spark_analytics.commands.report import make_report, print_report, write_report
+from pocketmq.spark_analytics.direct.engine import DirectEngine
 from pocketmq.spark_analytics.pipelines.retries import group_and_topic
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import SCHEDULE_TOPIC
@@ -130,6 +132,38 @@ def test_delay_levels_of_another_broker(engine: Engine, tmp_path: Path) -> None:
     report = make_report(engine, str(log.write(tmp_path)), DelayLevels("2s 4s"))
     (row,) = report.lateness.to_pylist()
     assert (row["delay_ms"], row["late_max_ms"]) == (2000, 3)
+
+
+def test_table_of_deliveries_has_the_pairs_behind_the_report(golden_stores: dict[str, Path]) -> None:
+    for name in ("v4_clean", "v5_clean"):
+        store = golden_stores[name]
+        rows = spark_analytics.arrow(store, table="deliveries").read_all().to_pylist()
+        figures = make_report(DirectEngine(), str(store), DelayLevels()).lateness.to_pylist()
+        assert {(row["topic"], row["level"]): (row["delivered"], row["late_max_ms"]) for row in figures} == {
+            (topic, level): (len(late), max(late, default=None))
+            for topic, level in {(row["topic"], row["level"]) for row in rows}
+            for late in [[row["lateMs"] for row in rows if (row["topic"], row["level"]) == (topic, level) and row["sent"]
+                          and row["delivered"]]]
+        }  # fmt: skip
+        for row in rows:
+            if row["lateMs"] is not None:
+                assert row["delivered"] - row["due"] == timedelta(milliseconds=row["lateMs"])
+                assert row["sentPhysicalOffset"] < row["deliveredPhysicalOffset"]
+
+
+def test_deliveries_of_a_broker_with_other_delay_levels(tmp_path: Path, spark: Any) -> None:
+    log = DelayedLog(10_000)
+    log.schedule(0, key="k")
+    log.deliver(2003, key="k")
+    log.deliver(9000, key="k")
+    log.schedule(100, level=2, key="waits")
+    frame = spark.read.format("rocketmq").option("table", "deliveries").option("delayLevel", "2s 4s")
+    rows = frame.load(str(log.write(tmp_path))).orderBy("message", "delivered").collect()
+    assert [(row.message, row.level, row.lateMs, row.isRepeated) for row in rows] == [
+        ("k", 1, 3, False),
+        ("k", 1, None, True),
+        ("waits", 2, None, False),
+    ]
 
 
 def svgs(page: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Companion tables: consumequeue, index, topics, groups, offsets, delays, transactions."""
+"""Companion tables: consumequeue, index, topics, groups, offsets, delays, transactions, deliveries."""
 
 import gzip
 import json

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +22,6 @@ from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_
 from pocketmq.spark_analytics.tables.table import ARROW_TYPES, MESSAGES, Table, table_of
 
 Stores = str | Path | Sequence[str | Path]
-TABLE_OPTIONS: Final = ("path", "paths", "table")
 
 
 class Scan:
@@ -38,7 +37,7 @@ class Scan:
             if BODY in (columns or self._options.columns or COLUMNS):
                 self._options = resolved(self._options)
         else:
-            refuse_unknown(given, TABLE_OPTIONS)
+            refuse_unknown(given, self._table.options)
             self._options = read_options({key: value for key, value in given.items() if key != "table"})
         self._choose(columns)
         self.error: BaseException | None = None
@@ -77,7 +76,7 @@ class Scan:
 
     def _table_batches(self, table: Table) -> Iterator[Any]:
         for store in store_folders(self._options.paths):
-            for part in table.parts(store):
+            for part in table.parts_of(store, self._options.delay_levels):
                 for rows in table.rows(part):
                     if rows.row_count:
                         yield table.batch(rows, self.schema.names)

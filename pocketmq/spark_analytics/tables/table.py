@@ -16,6 +16,7 @@ import pyarrow as pa
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX
 from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.reading.options import nearest
+from pocketmq.store.format.delay_level import DelayLevels
 
 NO_TIME: Final = -1
 MESSAGES: Final = "messages"
@@ -28,6 +29,7 @@ TABLES: Final = {
     "offsets": "pocketmq.spark_analytics.tables.offsets",
     "delays": "pocketmq.spark_analytics.tables.delays",
     "transactions": "pocketmq.spark_analytics.tables.transactions",
+    "deliveries": "pocketmq.spark_analytics.pipelines.deliveries",
 }
 ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -53,6 +55,17 @@ class Table:
     ddl: str
     parts: Callable[[StoreFolder], list[Any]]
     rows: Callable[[Any], Iterator[Rows]]
+    with_levels: Callable[[StoreFolder, DelayLevels], list[Any]] | None = None
+    """In place of `parts`, for a table that needs the delay levels."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of this table."""
+        return ("path", "paths", "table", *(("delayLevel",) if self.with_levels else ()))
+
+    def parts_of(self, store: StoreFolder, levels: DelayLevels) -> list[Any]:
+        """Return what is to be read of a store."""
+        return self.with_levels(store, levels) if self.with_levels else self.parts(store)
 
     @property
     def spark_types(self) -> dict[str, str]:

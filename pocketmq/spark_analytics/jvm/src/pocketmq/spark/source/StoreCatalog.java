@@ -28,7 +28,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class StoreCatalog implements TableCatalog, SupportsNamespaces {
     private static final String STORES = "stores";
     private static final List<String> COMPANIONS =
-            List.of("consumequeue", "index", "topics", "groups", "offsets", "delays", "transactions");
+            List.of("consumequeue", "index", "topics", "groups", "offsets", "delays", "transactions", "deliveries");
     private static final String PATH = "path.";
 
     private final Map<String, String> paths = new TreeMap<>();
