@@ -177,6 +177,12 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     revive_queue_num: int = setting(8, low=1, high=999)
     pop_from_retry_probability: int = setting(20, low=0, high=100)
     """Number of pops out of 100 that read the group's retry topic first."""
+    pop_from_retry_probability_for_priority: int = setting(0, low=0, high=100)
+    """The same for pops by priority."""
+    priority_order_asc: bool = True
+    """Whether a higher queue id, and thus a higher priority of a message, comes first in pops by priority."""
+    use_separate_retry_queue: bool = False
+    """Whether the retry topic of a popping group has a queue for each of the topic's queues."""
     init_pop_offset_by_check_msg_in_mem: bool = True
     pop_response_return_actual_retry_topic: bool = False
     enable_retry_topic_v2: bool = False

@@ -250,7 +250,7 @@ class _Parts:
             timer_messages=timer_messages,
             delivery_times=times,
             transactions=TransactionalMessageService(context, putter, offsets, topics, progress, check),
-            pops=PopMessageService(context, putter, offsets, topics, stats, orders, revive),
+            pops=PopMessageService(context, putter, offsets, topics, groups, stats, orders, revive),
             request_modes=request_modes,
             delay_query=DelayQuery(context, timer_messages if times.is_enabled else NoTimers(), schedule, cancelled),
             delay_cancelled=cancelled,

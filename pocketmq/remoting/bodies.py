@@ -264,6 +264,7 @@ class SubscriptionGroupConfig(Body):
     group_sys_flag: int | None = None
     consume_timeout_minute: int | None = None
     subscription_data_set: list[dict[str, Any]] | None = None
+    attributes: dict[str, str] | None = None
 
 
 class SubscriptionGroupList(Body):

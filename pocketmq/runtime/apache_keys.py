@@ -39,11 +39,11 @@ _BROKER: Final = {
         appendAckAsync appendCkAsync enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag
         enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold enableSkipLongAwaitingAck
         maxMessageFilterNumForNotification maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize
-        popCkStayBufferTime popCkStayBufferTimeOut popFromRetryProbabilityForPriority popInflightMessageThreshold
+        popCkStayBufferTime popCkStayBufferTimeOut popInflightMessageThreshold
         popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
         popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent
-        priorityOrderAsc reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes
-        useMessageFilterForNotification useSeparateRetryQueue""",
+        reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes
+        useMessageFilterForNotification""",
     "RocksDB is not used": """
         bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineCQEnableCheckSelf
         combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType

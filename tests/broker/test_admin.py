@@ -275,7 +275,7 @@ async def test_topic_attributes_are_set_shown_and_deleted(tools: Tools) -> None:
         ("+cleanup.policy=COMPACTION", "this broker supports only DELETE"),
         (
             "+message.type=LITE",
-            "message.type=LITE: this broker supports only UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, MIXED",
+            "message.type=LITE: this broker supports only UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, MIXED",
         ),
         ("+colour=red", "attribute 'colour': expected one of queue.type"),
         ("+reserve.time=--1", "reserve.time=--1: expected a number"),

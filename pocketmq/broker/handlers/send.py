@@ -30,10 +30,14 @@ from pocketmq.remoting.headers.send import (
 )
 from pocketmq.runtime.work_slices import PIECES_MIN
 from pocketmq.store.format.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message, PutResult
-from pocketmq.store.format.properties import DELAY, UNIQ_KEY
+from pocketmq.store.format.properties import DELAY, UNIQ_KEY, encode_properties
 
 _MSG_REGION_ENTRY: Final = "MSG_REGION\x01"
-_RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG}
+_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+_LITE_TOPIC: Final = "__LITE_TOPIC"
+_SHARDING_KEY: Final = "__SHARDINGKEY"
+_RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG, _PRIORITY, _LITE_TOPIC}
+_NOT_IN_BATCH: Final = DELAYING_PROPERTIES | {_PRIORITY, _LITE_TOPIC}
 _SUCCESS: Final = ResponseCode.SUCCESS  # faster than an enum look-up per send
 
 _MAX_RECONSUME_VERSION: Final = 121
@@ -42,6 +46,7 @@ BATCH_PIECE: Final = 32
 """Members of a batch that are checked or stored in one step."""
 BATCH_AT_ONCE_MAX: Final = BATCH_PIECE * (PIECES_MIN - 1)
 """Members of a batch that is stored at once."""
+_INT32_DIGITS: Final = 10
 
 
 def send_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
@@ -56,6 +61,8 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
         queue_id = any_queue(topic_config)
     properties, text = split_properties(header.properties)
     is_rare = not _RARE_PROPERTIES.isdisjoint(properties)
+    if is_rare:
+        queue_id, text = _by_priority(topic_config, queue_id, properties, text)
     message = Message(
         header.topic,
         queue_id,
@@ -116,6 +123,26 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
     )
     response = Response(_SUCCESS, answer)
     return services.gate.when_done(response, topic, message.topic, end_offset=result.end_offset, properties=properties)
+
+
+def _by_priority(
+    topic_config: TopicConfig, queue_id: int, properties: dict[str, str], text: str
+) -> tuple[int, str]:  # fmt: skip
+    """Return the queue of a message and its property string. With priority n it goes to queue n, or the last one.
+
+    As in 5.5.0, a delayed, transactional or ordered message has no priority, and the topic's type does not matter.
+    """
+    if _LITE_TOPIC in properties:
+        remark = f"the message is illegal: this broker has no lite topics ({_LITE_TOPIC}={properties[_LITE_TOPIC]})"
+        raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
+    asked = properties.get(_PRIORITY, "")
+    if not (asked.isascii() and asked.isdigit() and len(asked) <= _INT32_DIGITS):
+        return queue_id, text
+    others = DELAYING_PROPERTIES | {_SHARDING_KEY}
+    if properties.get(TRAN_MSG, "").lower() == "true" or not others.isdisjoint(properties):
+        del properties[_PRIORITY]
+        return queue_id, encode_properties(properties)
+    return max(min(int(asked), topic_config.write_queue_nums - 1), 0), text
 
 
 def admit(services: Services, request: Request[SendMessageRequestHeader]) -> TopicConfig:
@@ -263,7 +290,7 @@ def _send_batch(
     if size > size_max:
         remark = f"the message is illegal: the batch has {size} bytes, maxMessageSize allows {size_max}"
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
-    _refuse_delay(batch_properties)
+    _refuse_single(batch_properties)
     queue_id = header.queue_id
     if queue_id < 0:
         queue_id = any_queue(topic_config)
@@ -308,7 +335,7 @@ def _store_batch(
     for piece in _pieces(batch_members(request.body)):
         messages = []
         for member in piece:
-            _refuse_delay(member[2][0])
+            _refuse_single(member[2][0])
             messages.append(make(member))
         putter.check(messages)
         count += len(messages)
@@ -338,11 +365,12 @@ def _pieces(members: Iterator[Member]) -> Iterator[list[Member]]:
         yield piece
 
 
-def _refuse_delay(properties: dict[str, str]) -> None:
-    """Refuse delays in a batch. Apache delivers such messages at once, which is never intended."""
-    if not DELAYING_PROPERTIES.isdisjoint(properties):
-        name = next(name for name in properties if name in DELAYING_PROPERTIES)
-        remark = f"the message is illegal: a batch cannot be delayed ({name}={properties[name]})"
+def _refuse_single(properties: dict[str, str]) -> None:
+    """Refuse delays and priorities in a batch. Apache ignores them, which is never intended."""
+    if not _NOT_IN_BATCH.isdisjoint(properties):
+        name = next(name for name in properties if name in _NOT_IN_BATCH)
+        what = "be delayed" if name in DELAYING_PROPERTIES else "have a priority or a lite topic"
+        remark = f"the message is illegal: a batch cannot {what} ({name}={properties[name]})"
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
 from pocketmq.broker.pop.pop_record import retry_topic_of
 from pocketmq.broker.services import Services
-from pocketmq.broker.tables import topic_attributes
+from pocketmq.broker.tables import attributes as attribute_rules
 from pocketmq.broker.tables.row_limits import topic_problem
 from pocketmq.broker.tables.topic_config import SYSTEM_TOPICS, topic_name_problem
 from pocketmq.remoting import fastjson
@@ -62,7 +62,8 @@ def _admitted(services: Services, wanted: TopicConfig, attribute_changes: str | 
     attributes = None if present is None else present.attributes
     if attribute_changes:
         try:
-            attributes = topic_attributes.changed(attributes or {}, attribute_changes)
+            changes = attribute_rules.split_changes(attribute_changes)
+            attributes = attribute_rules.changed(attribute_rules.TOPIC, attributes or {}, changes)
         except ValueError as error:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"topic {topic}: {error}") from None
     # The requested `order` is ignored: 4.9.4 takes it only from the name server's ORDER_TOPIC_CONFIG.

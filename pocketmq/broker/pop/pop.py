@@ -9,7 +9,7 @@ consumed. A group's pops of a topic read the topic's queues and the group's retr
 pops and last in the others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from time import monotonic
 from typing import Final
@@ -32,7 +32,9 @@ from pocketmq.broker.pop.pop_record import (
 from pocketmq.broker.pop.pop_revive import PopReviveService
 from pocketmq.broker.put.put import MessagePutter
 from pocketmq.broker.stats.stats import BrokerStats
+from pocketmq.broker.tables.attributes import MESSAGE_TYPE, PRIORITY, priority_factor
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
+from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
@@ -99,13 +101,14 @@ class PopMessageService:
 
     def __init__(
         self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
-        stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
+        groups: SubscriptionGroupManager, stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
     ) -> None:  # fmt: skip
         self._config = config = context.config
         self._store = context.store
         self._putter = putter
         self._offsets = offsets
         self._topics = topics
+        self._groups = groups
         self._stats = stats
         self._orders = orders
         self._revive = revive
@@ -186,27 +189,54 @@ class PopMessageService:
 
     def queues(self, header: PopMessageRequestHeader, turn: int) -> Iterator[tuple[str, int]]:
         """Yield the queues that pop number `turn` of a group reads, in this order."""
-        names = () if header.order else self.retry_topics(header.topic, header.consumer_group)
-        retries = [
-            (name, 0) for name in names if self._topics.get(name) and not self._is_at_end(name, header.consumer_group)
+        group = header.consumer_group
+        names = () if header.order else self.retry_topics(header.topic, group)
+        by_priority = self._is_by_priority(header, turn)
+        retry_lists = [
+            [
+                (name, queue_id)
+                for queue_id in self._order(name, turn, by_priority)
+                if not self._is_at_end(name, group, queue_id)
+            ]
+            for name in names
         ]
-        # Only one of two per pop: the offset lists of the response cannot tell them apart.
-        retries = retries[turn % len(retries) :][:1] if retries else []
-        is_retry_first = turn * self._config.pop_from_retry_probability % 100 < self._config.pop_from_retry_probability
+        # Only one of two topics per pop: the offset lists of the response cannot tell them apart.
+        retry_lists = [retries for retries in retry_lists if retries]
+        retries = retry_lists[turn % len(retry_lists)] if retry_lists else []
+        config = self._config
+        probability = config.pop_from_retry_probability_for_priority if by_priority else config.pop_from_retry_probability
+        is_retry_first = turn * probability % 100 < probability
         if is_retry_first:
             yield from retries
         if header.queue_id >= 0:
             yield header.topic, header.queue_id
-        elif (topic_config := self._topics.get(header.topic)) is not None:
-            count = topic_config.read_queue_nums
-            yield from ((header.topic, (turn + index) % count) for index in range(count))
+        else:
+            yield from ((header.topic, queue_id) for queue_id in self._order(header.topic, turn, by_priority))
         if not is_retry_first:
             yield from retries
 
-    def _is_at_end(self, retry_topic: str, group: str) -> bool:
+    def _is_by_priority(self, header: PopMessageRequestHeader, turn: int) -> bool:
+        """Whether pop number `turn` of a group takes the highest priority first."""
+        topic_config = self._topics.get(header.topic)
+        if header.order or topic_config is None or (topic_config.attributes or {}).get(MESSAGE_TYPE) != PRIORITY:
+            return False
+        group_config = self._groups.get(header.consumer_group)
+        factor = priority_factor(None if group_config is None else group_config.attributes)
+        return turn * factor % 100 < factor
+
+    def _order(self, topic: str, turn: int, by_priority: bool) -> Iterable[int]:
+        """Return the queue ids of a topic in the order in which pop number `turn` reads them."""
+        topic_config = self._topics.get(topic)
+        count = 0 if topic_config is None else topic_config.read_queue_nums
+        if not by_priority:
+            return ((turn + index) % count for index in range(count))
+        return reversed(range(count)) if self._config.priority_order_asc else range(count)
+
+    def _is_at_end(self, retry_topic: str, group: str, queue_id: int) -> bool:
         """Whether the group has read exactly to the end. An offset beyond the end means that the topic was created anew; a
         pop then corrects the offset."""
-        return self._store.max_offset(retry_topic, 0) == self.position(retry_topic, group, 0, 0, is_kept=False)
+        max_offset = self._store.max_offset(retry_topic, queue_id)
+        return max_offset == self.position(retry_topic, group, queue_id, 0, is_kept=False)
 
     def position(self, topic: str, group: str, queue_id: int, init_mode: int, *, is_kept: bool = True) -> int:
         """Return the queue offset from which a group pops next. With `is_kept`, an initial offset is committed."""

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from pocketmq.broker.context import Context
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
 from pocketmq.broker.pop.pop_record import (
@@ -110,6 +112,7 @@ class PopReviveService:
         self.topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
         self._queue_nums = config.revive_queue_num
         self._with_retry_v2 = config.enable_retry_topic_v2
+        self._is_separate = config.use_separate_retry_queue
         self._queues: dict[int, _ReviveQueue] = {}
         # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
         self._due: list[tuple[int, int, int]] = []
@@ -305,7 +308,14 @@ class PopReviveService:
     def _copy(self, check_point: CheckPoint, queue_offset: int) -> None:
         """Copy to the retry topic. Raises ValueError if the record is gone, OSError or RemotingError if not stored."""
         message = revived_copy(self._store, check_point, queue_offset, self._store_host, with_v2=self._with_retry_v2)
-        self._topics.create_on_send_back(message.topic, 1)
+        retry = self._topics.create_on_send_back(message.topic, 1)
+        if self._is_separate:
+            normal = self._topics.get(normal_topic_of(check_point.t, check_point.c))
+            queue_nums = 1 if normal is None else normal.write_queue_nums
+            if retry.write_queue_nums < queue_nums:
+                retry = msgspec.structs.replace(retry, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
+                self._topics.update(retry)
+            message.queue_id = check_point.q if check_point.q < min(retry.read_queue_nums, retry.write_queue_nums) else 0
         self._putter.put_at_once(message)
 
     def _put_again(self, check_point: CheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:

@@ -17,10 +17,10 @@ from typing import Final
 from pocketmq.broker.delay.schedule import ScheduleMessageService
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
+from pocketmq.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import BUILT_IN_GROUPS, SubscriptionGroupManager
-from pocketmq.broker.tables.topic_attributes import BATCH_QUEUE, QUEUE_TYPE
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.store.format.message import SCHEDULE_TOPIC

@@ -2,7 +2,7 @@
 
 import logging
 
-from pocketmq.broker.tables.topic_attributes import BATCH_QUEUE, QUEUE_TYPE
+from pocketmq.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.message_store import MessageStore

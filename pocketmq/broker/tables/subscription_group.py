@@ -8,6 +8,7 @@ import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.tables import attributes
 from pocketmq.broker.tables.config_manager import CopiedRowsManager
 from pocketmq.broker.tables.creation_rate import CreationRate
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
@@ -90,16 +91,18 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
 
     def update(self, *group_configs: SubscriptionGroupConfig) -> None:
         """Create or replace groups, all or none. A field that is None keeps its value: 4.9's tools do not send 5.x's fields.
+        The attributes are changes, as 5.x's tools send them.
 
-        Raises ValueError for a name that is not possible in a retry topic, and RemotingError when a limit on the number or
-        the rate of new groups is reached.
+        Raises ValueError for a name that is not possible in a retry topic or an unsupported attribute, and RemotingError
+        when a limit on the number or the rate of new groups is reached.
         """
         for group_config in group_configs:
             problem = self.row_problem(group_config.group_name, group_config)
             if problem is not None:
                 raise ValueError(problem)
+        changed = [self._changed_attributes(group_config) for group_config in group_configs]
         self._check_room(len({one.group_name for one in group_configs} - self.table.keys()))
-        for group_config in group_configs:
+        for group_config, group_config.attributes in zip(group_configs, changed, strict=True):
             self._put(group_config)
         if group_configs:
             self.next_version()
@@ -112,6 +115,13 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
     @property
     def room(self) -> tuple[str, int]:
         return "maxSubscriptionGroups", self._config.max_subscription_groups
+
+    def _changed_attributes(self, group_config: SubscriptionGroupConfig) -> dict[str, str] | None:
+        if not group_config.attributes:
+            return None
+        present = self.table.get(group_config.group_name, group_config)
+        kept = {} if present is group_config else present.attributes or {}
+        return attributes.changed(attributes.GROUP, kept, group_config.attributes.items())
 
     def _put(self, group_config: SubscriptionGroupConfig) -> None:
         name = group_config.group_name
