@@ -156,6 +156,11 @@ class Driver:
         fields = {"count": count, "invisibleMs": 60_000, "pollMs": poll_ms, "attemptId": attempt_id, **who}
         return [Received(**item) for item in self.call("pop", address=address, topic=topic, group=group, **fields)]
 
+    def pop(self, address: str, topic: str, group: str, count: int, invisible_ms: int, poll_ms: int = 0) -> list[Received]:
+        """Pops messages of all queues."""
+        fields = {"count": count, "invisibleMs": invisible_ms, "pollMs": poll_ms, "attemptId": ""}
+        return [Received(**item) for item in self.call("pop", address=address, topic=topic, group=group, **fields)]
+
     def acknowledge(self, address: str, group: str, message: Received, **who: str) -> str:
         """Acknowledges a message popped in order; returns OK, or that there is no such message."""
         fields = {"handle": message.properties["POP_CK"], **who}

@@ -62,15 +62,15 @@ import org.apache.rocketmq.remoting.RPCHook;
  * producer  name [group namespace compressOver compressType=ZLIB|LZ4|ZSTD (5.x) transactional accessKey secretKey
  *           traceTopic]
  * send      producer topic body... [kind=sync|async|oneway|batch|transaction queueId tags... keys... delayLevel size
- *           property.NAME delayTimeSec delayTimeMs deliverTimeMs (5.x)]
+ *           property.NAME delayTimeSec delayTimeMs deliverTimeMs priority (5.x)]
  *           tags and keys: one for all, or one for each body; size: the body's text is repeated up to that many bytes
  *           transaction: the properties local and checked say how it ends, COMMIT, ROLLBACK or UNKNOWN; local may be HANG.
  *           A hanging transaction and each check by the broker are shown as events with the producer's name
  * recall    producer topic handle (5.3 and later)
  * request   producer topic body timeoutMs      sends, and waits for the reply
  * reply     producer body property.NAME...      replies to the request that had those properties
- * pop       address group topic count invisibleMs pollMs attemptId [accessKey secretKey]      messages of queue 0, in order
- *           (5.x)
+ * pop       address group topic count invisibleMs pollMs attemptId [accessKey secretKey]      messages of queue 0, in order;
+ *           with an empty attemptId of all queues, in any order (5.x)
  * acknowledge, changeInvisible     address group topic handle [invisibleMs accessKey secretKey]      of a message from pop
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last|timestamp
  *           timestampMs namespace strategy=AVERAGELY|CIRCLE|CONFIG|HASH|ROOM|NEARBY queueId... (CONFIG) room (ROOM; for
@@ -310,6 +310,9 @@ public final class Driver {
                 String setter = "set" + Character.toUpperCase(time.charAt(0)) + time.substring(1);
                 Message.class.getMethod(setter, long.class).invoke(message, Long.parseLong(request.text(time)));
             }
+        }
+        if (request.fields.containsKey("priority")) {
+            set(message, "setPriority", int.class, Integer.parseInt(forOne(request.all("priority"), index)));
         }
         request.fields.forEach((name, values) -> {
             if (name.startsWith("property.")) {

@@ -14,7 +14,7 @@ import org.apache.rocketmq.remoting.protocol.header.ChangeInvisibleTimeRequestHe
 import org.apache.rocketmq.remoting.protocol.header.ExtraInfoUtil;
 import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 
-/** Pops in order through the API that 5.x's proxies use: none of the client's own consumers pops in order. */
+/** Pops through the API that 5.x's proxies use: the client's own consumers pop neither in order nor one message at a time. */
 public final class PopClient implements Driver.Popping {
     private static final int TIMEOUT_MS = 10_000;
     private static final int FROM_FIRST = 0;
@@ -32,7 +32,8 @@ public final class PopClient implements Driver.Popping {
         PopMessageRequestHeader header = new PopMessageRequestHeader();
         header.setConsumerGroup(fields.get("group"));
         header.setTopic(fields.get("topic"));
-        header.setQueueId(0);
+        boolean order = !fields.get("attemptId").isEmpty();
+        header.setQueueId(order ? 0 : -1);
         header.setMaxMsgNums(Integer.parseInt(fields.get("count")));
         header.setInvisibleTime(Long.parseLong(fields.get("invisibleMs")));
         header.setPollTime(Long.parseLong(fields.get("pollMs")));
@@ -40,8 +41,10 @@ public final class PopClient implements Driver.Popping {
         header.setInitMode(FROM_FIRST);
         header.setExpType("TAG");
         header.setExp("*");
-        header.setOrder(true);
-        header.setAttemptId(fields.get("attemptId"));
+        if (order) {
+            header.setOrder(true);
+            header.setAttemptId(fields.get("attemptId"));
+        }
         long timeoutMs = header.getPollTime() + TIMEOUT_MS;
         PopResult result = client.popMessageAsync(address, broker, header, timeoutMs).get(timeoutMs, TimeUnit.MILLISECONDS);
         return result.getPopStatus() == PopStatus.FOUND ? result.getMsgFoundList() : List.of();
