@@ -88,6 +88,7 @@ def deliver_delayed_now(services: Services, request: Request[DelayedMessageReque
             copy = due_copy(view, 0, services.clock.message_time_ms(), services.delivery_times.precision_ms)
     except ValueError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the message can never be delivered: {error}") from None
+    copy.queue_id = services.topics.readable_queue(copy.topic, copy.queue_id)
     result = services.putter.put_at_once(copy)
     if entry.level:
         services.delay_cancelled.delivered(entry.level, entry.queue_offset, result.end_offset)

@@ -315,7 +315,7 @@ class PopReviveService:
             if retry.write_queue_nums < queue_nums:
                 retry = msgspec.structs.replace(retry, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
                 self._topics.update(retry)
-            message.queue_id = check_point.q if check_point.q < min(retry.read_queue_nums, retry.write_queue_nums) else 0
+            message.queue_id = self._topics.readable_queue(message.topic, check_point.q)
         self._putter.put_at_once(message)
 
     def _put_again(self, check_point: CheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:
