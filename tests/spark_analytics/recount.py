@@ -256,8 +256,14 @@ class Recount:
         return dict(found)
 
     def retries(self) -> Figures:
+        topics = self.config("topics.json", "topicConfigTable")
+        groups = self.config("subscriptionGroup.json", "subscriptionGroupTable")
+        of_pops = {f"{group}{sign}{topic}": (group, topic) for group in groups for topic in topics for sign in "_+"}
+
         def key(row: Row) -> tuple[str, str | None, int]:
-            return row["topic"].removeprefix("%RETRY%"), row["properties"].get("RETRY_TOPIC"), row["reconsumeTimes"]
+            name = row["topic"].removeprefix("%RETRY%")
+            group, topic = of_pops.get(name, (name, row["properties"].get("RETRY_TOPIC")))
+            return group, topic, row["reconsumeTimes"]
 
         retried = [row for row in self.rows if row["topic"].startswith("%RETRY%")]
         return {
