@@ -106,8 +106,10 @@ def _run(options: SimpleNamespace, files: list[LogFile], complaints: Printer) ->
     try:
         # Dates and hours are in UTC, also in a session that already existed.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        # The JVM also logs failed jobs, with stack traces, before the error is raised here.
-        spark.sparkContext.setLogLevel("OFF")
+        # The JVM also logs failed jobs, with stack traces, before the error is raised here. With Spark Connect it is remote.
+        context = getattr(spark, "sparkContext", None)
+        if context is not None:
+            context.setLogLevel("OFF")
         with progress.JobProgress(spark, complaints) as shown:
             show: Shown = options.command(SparkEngine(spark), options, shown.step)
     except PySparkException as error:

@@ -18,10 +18,14 @@ def steps(console: Printer) -> Callable[[str], None]:
 
 
 class JobProgress:
-    """Context manager that shows the completed tasks of running jobs; without a terminal, it prints a line per step."""
+    """Context manager that shows the completed tasks of running jobs; without a terminal, it prints a line per step.
+
+    In a session of Spark Connect the numbers of tasks are unknown.
+    """
 
     def __init__(self, spark: Any, console: Printer) -> None:
-        self._tracker = spark.sparkContext.statusTracker()
+        context = getattr(spark, "sparkContext", None)
+        self._tracker = None if context is None else context.statusTracker()
         self._console = console
         self._progress = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"),
@@ -39,7 +43,7 @@ class JobProgress:
 
     def __enter__(self) -> "JobProgress":
         self._progress.start()
-        if self._console.is_terminal:
+        if self._console.is_terminal and self._tracker is not None:
             self._thread.start()
         return self
 
@@ -52,7 +56,7 @@ class JobProgress:
         self._progress.stop()
 
     def _poll(self) -> None:
-        while not self._stopped.wait(POLL_S):
+        while self._tracker is not None and not self._stopped.wait(POLL_S):
             try:
                 stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
             except Exception:  # the session has ended
