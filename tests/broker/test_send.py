@@ -143,9 +143,16 @@ async def test_batch_of_many_small_messages_is_stored_while_others_are_served(pa
     assert not path.channel.is_suspended
 
 
+async def test_batch_with_more_messages_than_are_kept_in_memory_is_stored(path, monkeypatch):
+    monkeypatch.setattr("pocketmq.broker.handlers.send.BATCH_KEPT_MAX", 1_000)
+    answer, _ = await send_large_batch(path, b"".join(member(b"%d" % number) for number in range(2_000)))
+    assert (answer.code, answer.ext["msgId"].count(",")) == (0, 1_999)
+    assert [record.body for record in path.stored(queue_offset=1_990)] == [b"%d" % number for number in range(1_990, 2_000)]
+
+
 async def test_large_batch_with_an_invalid_message_is_refused_as_a_whole(path):
     for bad in (member(b"a")[:-1], member(b"a", "DELAY\x011"), member(b"a", "k\x01" + "v" * 40_000)):
-        answer, _ = await send_large_batch(path, member(b"a") * 20_000 + bad)
+        answer, _ = await send_large_batch(path, member(b"a") * 2_000 + bad)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert path.stored() == []
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from itertools import islice
 from time import monotonic
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from pocketmq.broker.delay.recall_handle import RecallHandle
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, WAIT
@@ -42,10 +42,14 @@ _SUCCESS: Final = ResponseCode.SUCCESS  # faster than an enum look-up per send
 
 _MAX_RECONSUME_VERSION: Final = 121
 """First client version (V3_4_9) whose maxReconsumeTimes in the header is used."""
+T = TypeVar("T")
+
 BATCH_PIECE: Final = 32
 """Members of a batch that are checked or stored in one step."""
 BATCH_AT_ONCE_MAX: Final = BATCH_PIECE * (PIECES_MIN - 1)
 """Members of a batch that is stored at once."""
+BATCH_KEPT_MAX: Final = 32_768
+"""Members of a batch that are kept in memory between the check and the store; a larger batch is decoded twice."""
 _INT32_DIGITS: Final = 10
 
 
@@ -327,8 +331,8 @@ def _store_batch(
 ) -> Work:
     """Check all members of a batch, then store them, in pieces: a batch may have as many members as maxMessageSize allows.
 
-    Up to BATCH_AT_ONCE_MAX are stored as consecutive records, all or none. A larger batch is decoded once more instead of
-    being kept in memory; only a failure of the store can end it halfway, and its sender is told.
+    Up to BATCH_AT_ONCE_MAX are stored as consecutive records, all or none. Only a failure of the store can end a larger one
+    halfway, and its sender is told.
     """
     putter, config, topic = services.putter, services.config, request.header.topic
     count, kept = 0, list[Message]()
@@ -339,11 +343,20 @@ def _store_batch(
             messages.append(make(member))
         putter.check(messages)
         count += len(messages)
-        kept = kept + messages if count <= BATCH_AT_ONCE_MAX else []
+        if count <= BATCH_KEPT_MAX:
+            kept += messages
+        else:
+            kept.clear()
         yield
+    if count <= BATCH_AT_ONCE_MAX:
+        pieces = iter([kept])
+    elif kept:
+        pieces = _pieces(iter(kept))
+    else:
+        pieces = (list(map(make, piece)) for piece in _pieces(batch_members(request.body)))
     first: PutResult | None = None
     end_offset, message_ids = 0, []
-    for messages in [kept] if kept else (list(map(make, piece)) for piece in _pieces(batch_members(request.body))):
+    for messages in pieces:
         if first is not None:
             yield
         result = putter.put_batch(messages)
@@ -360,7 +373,7 @@ def _store_batch(
     return services.gate.when_done(Response(_SUCCESS, answer), topic, end_offset=end_offset, properties=batch_properties)
 
 
-def _pieces(members: Iterator[Member]) -> Iterator[list[Member]]:
+def _pieces(members: Iterator[T]) -> Iterator[list[T]]:
     while piece := list(islice(members, BATCH_PIECE)):
         yield piece
 
