@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+from pocketmq.runtime.admission import Admission
 from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("metrics")
@@ -65,7 +66,7 @@ class HttpServer:
         self.port = 0
         self._routes = routes
         self._head_max_s = head_max_s
-        self._count = 0
+        self._admission = Admission(log, CONNECTIONS_MAX, "the limit of metricsPort")
         self._refused = RefusalLog(log, "metricsPort")
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
@@ -108,23 +109,32 @@ class HttpServer:
             await asyncio.wait(left, timeout=1.0)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._count += 1
+        task = asyncio.current_task()
+        assert task is not None
+        is_admitted = self._admission.has_room(_peer(writer))
+        self._admission.count += 1
+        if is_admitted:
+            self._admission.is_stranger(task, _peer(writer), task.cancel)
         try:
-            await self._answer_one(reader, writer)
+            await self._answer_one(reader, writer, is_admitted=is_admitted)
         except (OSError, TimeoutError, asyncio.CancelledError):
             writer.transport.abort()
         except Exception:
             log.exception("metricsPort: a request failed")
             writer.transport.abort()
         finally:
-            self._count -= 1
+            self._admission.count -= 1
+            self._admission.has_spoken(task)
 
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_admitted: bool
+    ) -> None:  # fmt: skip
         is_head = False
         try:
-            if self._count > CONNECTIONS_MAX:
-                raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} connections are open")
+            if not is_admitted:
+                raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} requests are being answered")
             method, request = await self._read(reader)
+            self._admission.has_spoken(asyncio.current_task())
             is_head = method == "HEAD"
             response, is_refused = await self._response(request), False
         except _Refused as refusal:

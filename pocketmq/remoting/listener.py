@@ -1,5 +1,7 @@
 """Listeners: accept plain or TLS connections up to a limit, and resume after the process has run out of descriptors.
 
+A connection that has sent no byte, or has not completed its TLS handshake, makes room for a new one at the limit.
+
 An accepted connection waits as a plain socket until its first byte has arrived, so that thousands of silent connections take
 little memory. The byte is peeked at and stays in the socket. Clients of the protocol speak first.
 
@@ -12,9 +14,12 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.tls import ServerTls, send_alert
+from pocketmq.runtime.admission import Admission
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer, Timers
 
@@ -30,28 +35,6 @@ HANDSHAKE: Final = b"\x16"
 HANDSHAKE_MAX_S: Final = 10.0
 _LOST: Final = (errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO)
 """Errors of `accept` when no connection is waiting, or it has gone."""
-
-
-class Admission:
-    """Number of connections of a server on all ports, from acceptance to end, and its limit."""
-
-    def __init__(self, count_max: int, timers: Timers) -> None:
-        self.count_max = count_max
-        self.count = 0
-        self._refused = RefusalLog(log, now=timers.clock.monotonic)
-        self.silent = RefusalLog(log, now=timers.clock.monotonic)
-        self.failed = RefusalLog(log, level=logging.ERROR, now=timers.clock.monotonic)
-
-    @property
-    def is_full(self) -> bool:
-        return self.count >= self.count_max
-
-    def refuse(self, accepted: socket.socket) -> None:
-        """Close a connection beyond the limit."""
-        self._refused.refused(
-            None, f"closing {peer_of(accepted)}: {self.count_max} connections are open (maxConnections, RLIMIT_NOFILE)"
-        )
-        accepted.close()
 
 
 class Connection(asyncio.Protocol):
@@ -81,6 +64,8 @@ class Listener:
         self._silent: dict[socket.socket, float] = {}
         self._silent_timer: Timer | None = None
         self._connecting: dict[asyncio.Task[Connection], socket.socket] = {}
+        self._dropped = RefusalLog(log, now=timers.clock.monotonic)
+        self._failed = RefusalLog(log, level=logging.ERROR, now=timers.clock.monotonic)
 
     async def listen(self, host: str, port: int) -> int:
         """Listen on every address of `host`. Returns the port. Raises OSError."""
@@ -115,8 +100,8 @@ class Listener:
                 if error.errno not in _LOST:
                     self._pause(listening, error)
                 return
-            if self._admission.is_full:
-                self._admission.refuse(accepted)
+            if not self._admission.has_room(peer_of(accepted)):
+                accepted.close()
                 continue
             try:
                 accepted.setblocking(False)
@@ -129,7 +114,7 @@ class Listener:
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         """Stop accepting for a while; new connections wait in the backlog until there are descriptors again."""
-        self._admission.failed.refused(None, f"cannot accept connections, trying again every {FULL_PAUSE_S:g} s: {error}")
+        self._failed.refused(None, f"cannot accept connections, trying again every {FULL_PAUSE_S:g} s: {error}")
         self._loop.remove_reader(listening)
         self._timers.after(FULL_PAUSE_S, lambda: self._go_on(listening))
 
@@ -143,6 +128,7 @@ class Listener:
             self._heard(accepted, b"")
             return
         self._silent[accepted] = self._timers.clock.monotonic() + self._silent_s
+        self._admission.is_stranger(accepted, peer_of(accepted), partial(self._drop, accepted))
         self._loop.add_reader(accepted, self._first_byte, accepted)
         if self._silent_timer is None:
             self._silent_timer = self._timers.after(self._silent_s, self._drop_silent)
@@ -159,6 +145,7 @@ class Listener:
             return
         self._loop.remove_reader(accepted)
         del self._silent[accepted]
+        self._admission.has_spoken(accepted)
         self._heard(accepted, first)
 
     def _heard(self, accepted: socket.socket, first: bytes) -> None:
@@ -171,7 +158,7 @@ class Listener:
         now_s = self._timers.clock.monotonic()
         for silent in [silent for silent, due_s in self._silent.items() if due_s <= now_s]:
             text = f"dropping {peer_of(silent)}: it sent nothing for {self._silent_s:g} s (slowConnectionSeconds)"
-            self._admission.silent.refused(None, text)
+            self._dropped.refused(None, text)
             self._drop(silent)
         if self._silent:
             self._silent_timer = self._timers.after(next(iter(self._silent.values())) - now_s, self._drop_silent)
@@ -179,16 +166,20 @@ class Listener:
     def _drop(self, silent: socket.socket) -> None:
         self._loop.remove_reader(silent)
         del self._silent[silent]
+        self._admission.has_spoken(silent)
         silent.close()
         self._left()
 
     def _start(self, accepted: socket.socket, context: ssl.SSLContext | None = None) -> None:
         task = asyncio.ensure_future(self._connect(accepted, context))
         self._connecting[task] = accepted
+        if context is not None:
+            self._admission.is_stranger(task, peer_of(accepted), task.cancel)
         task.add_done_callback(self._connected)
 
     def _connected(self, task: "asyncio.Task[Connection]") -> None:
         accepted = self._connecting.pop(task)
+        self._admission.has_spoken(task)
         if task.cancelled():
             accepted.close()
             self._left()
@@ -252,6 +243,12 @@ class TlsListener(Listener):
             except ssl.SSLError as error:
                 send_alert(kept, error)
                 raise
+
+
+def admission_of(limits: ConnectionLimits, timers: Timers, descriptors_kept: int) -> Admission:
+    """Return the limit on the connections of a server for clients. `descriptors_kept`: see `connection_count_max`."""
+    count_max = limits.connection_count_max(descriptors_kept)
+    return Admission(log, count_max, "maxConnections, RLIMIT_NOFILE", timers.clock.monotonic)
 
 
 def peer_of(accepted: socket.socket) -> str:

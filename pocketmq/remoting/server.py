@@ -25,7 +25,7 @@ from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
-from pocketmq.remoting.listener import Admission, Connection, Listener, TlsListener
+from pocketmq.remoting.listener import Connection, Listener, TlsListener, admission_of
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
@@ -453,7 +453,7 @@ class RemotingServer:
         self._services, self._table = services, table
         limits = limits or ConnectionLimits()
         self.channels = Channels(turn, timers, idle_s, limits=limits, is_server=True, frame_size_max=frame_size_max)
-        self._admission = Admission(limits.connection_count_max(descriptors_kept), timers)
+        self._admission = admission_of(limits, timers, descriptors_kept)
         self._tls = tls
         self._listeners: list[Listener] = []
 

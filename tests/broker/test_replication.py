@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.ha.ha_service import CONNECTIONS_MAX
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader
@@ -243,3 +244,22 @@ async def test_new_slave_has_no_queues_of_topics_deleted_before(monkeypatch: pyt
             await send(client, master, 1, topic="Kept", queue_id=2)
             await until(lambda: store.max_offset("Kept", 2) == 1)
             assert store.max_offset("Kept", 1) == 3
+
+
+async def test_idle_strangers_do_not_keep_a_slave_out(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_namesrv() as ns, connected() as client, running_broker(ns, store=SMALL_FILES) as master:
+        await send(client, master, 3)
+        assert master.services.ha is not None
+        port = master.services.ha.port
+        async with running_broker(ns, store={**SMALL_FILES, **SLAVE}, broker_id=1) as slave:
+            await until(lambda: end_of(slave) == end_of(master))
+            strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX + 6)]
+            async with running_broker(ns, store={**SMALL_FILES, **SLAVE}, broker_id=2) as second:
+                await until(lambda: end_of(second) == end_of(master))
+                await send(client, master, 3)
+                await until(lambda: end_of(slave) == end_of(second) == end_of(master))
+            assert await strangers[0][0].read() == b"", "the oldest stranger was dropped"
+            for _, writer in strangers:
+                writer.close()
+    assert "the limit of haListenPort" in caplog.text
+    assert "maxConnections" not in caplog.text

@@ -80,14 +80,37 @@ def test_failed_request_does_not_affect_the_next(server):
     assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 200 ")
 
 
-def test_connections_are_limited_and_incomplete_requests_time_out(server):
+def test_requests_being_answered_are_limited(server):
+    released = asyncio.Event()
+
+    async def slow(request):
+        await released.wait()
+        return HttpResponse(b"")
+
+    server._routes["/slow"] = slow
     with contextlib.ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
-            stack.enter_context(connect(server)).sendall(b"GET /hello")
-        assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 503 ")
+            stack.enter_context(connect(server)).sendall(b"GET /slow HTTP/1.1\r\n\r\n")
         deadline_s = time.monotonic() + DEADLINE_S
+        while server._admission._strangers or server._admission.count < CONNECTIONS_MAX:
+            assert time.monotonic() < deadline_s
+        assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 503 ")
+        server._loop.call_soon_threadsafe(released.set)
         while not (found := ask(server, "GET /hello HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 200 "):
             assert time.monotonic() < deadline_s, found
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /hello"])
+def test_slow_connections_do_not_keep_a_probe_out(server, begin):
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(connect(server)) for _ in range(CONNECTIONS_MAX + 8)]
+        for connection in slow:
+            connection.sendall(begin)
+        for _ in range(3):
+            assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 200 ")
+        assert answer(slow[0]) == "", "the oldest was dropped"
+        slow[-1].sendall((b"" if begin else b"GET /hello") + b" HTTP/1.1\r\n\r\n")
+        assert answer(slow[-1]).startswith("HTTP/1.1 200 "), "not the newest"
 
 
 def test_a_client_that_reads_nothing_is_dropped(server, monkeypatch):
@@ -101,9 +124,9 @@ def test_a_client_that_reads_nothing_is_dropped(server, monkeypatch):
     with connect(server) as connection:
         connection.sendall(b"GET /much HTTP/1.1\r\n\r\n")
         deadline_s = time.monotonic() + DEADLINE_S
-        while server._count != 1 and time.monotonic() < deadline_s:
+        while server._admission.count != 1 and time.monotonic() < deadline_s:
             time.sleep(0.01)
-        while server._count:
+        while server._admission.count:
             assert time.monotonic() < deadline_s
             time.sleep(0.01)
         assert len(answer(connection)) < len(big)

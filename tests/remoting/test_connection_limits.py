@@ -252,6 +252,21 @@ async def test_connections_above_the_limit_are_closed_and_logged_once(remoting, 
         one.writer.close()
 
 
+async def test_at_the_limit_the_oldest_silent_connection_makes_room(remoting, caplog):
+    server, address = await remoting.serve(table(), limits=ConnectionLimits(max_connections=4))
+    client = await Raw.connect(address)
+    assert await echoes(client)
+    silent = [await Raw.connect(address) for _ in range(3)]
+    late = await Raw.connect(address)
+    assert await echoes(late)
+    assert await silent[0].closed()
+    assert await echoes(silent[2]), "the newest stays"
+    assert await echoes(client, 2), "a client that has spoken stays"
+    assert "(maxConnections, RLIMIT_NOFILE), and it is the oldest that has said nothing" in caplog.text
+    for one in (client, late, silent[2]):
+        one.writer.close()
+
+
 def test_connection_limit_leaves_descriptors_for_the_store(monkeypatch):
     limits = ConnectionLimits(max_connections=5000)
     for soft_limit, kept, expected in [(1024, 640, 384), (20_000, 640, 5000), (256, 640, 64), (-1, 640, 5000)]:

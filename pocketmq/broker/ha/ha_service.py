@@ -7,13 +7,15 @@ them. Without a slave this costs one test. A slave that does not read, or that l
 import ipaddress
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pocketmq.broker.context import Context
 from pocketmq.broker.ha.ha_connection import HAConnection
 from pocketmq.remoting.allow_list import networks
-from pocketmq.remoting.listener import Admission, Listener, TlsListener
+from pocketmq.remoting.listener import Listener, TlsListener
 from pocketmq.remoting.tls import ServerTls
+from pocketmq.runtime.admission import Admission
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.lifecycle import listening
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -59,6 +61,7 @@ class HAService:
         self._connections: list[HAConnection] = []
         self._networks = networks("haAllowedHosts", config.ha_allowed_hosts)
         self._strangers = RefusalLog(log)
+        self._admission = Admission(log, CONNECTIONS_MAX, "the limit of haListenPort")
         self._listener: Listener | None = None
         self._timer: Timer | None = None
 
@@ -67,7 +70,7 @@ class HAService:
 
     async def start(self, host: str, port: int, tls: ServerTls | None = None) -> None:
         """Listen at `port` (0: any free one; see `port`), also or only for TLS connections. Raises StartError."""
-        admission = Admission(CONNECTIONS_MAX, self._context.timers)
+        admission = self._admission
         timers = self._context.timers
         if tls is None:
             self._listener = Listener(lambda: HAConnection(self), timers, admission)
@@ -137,10 +140,13 @@ class HAService:
             self._strangers.refused(host, reason)
             return False
         self._connections.append(connection)
+        why = "its place is needed, and it has reported nothing"
+        self._admission.is_stranger(connection, connection.address, partial(connection.close, why))
         log.info("slave %s connected", connection.address)
         return True
 
     def disconnected(self, connection: HAConnection, error: Exception | None) -> None:
+        self._admission.has_spoken(connection)
         if connection in self._connections:
             self._connections.remove(connection)
             why = f" ({error})" if error else ""
@@ -153,6 +159,7 @@ class HAService:
 
     def reported(self, connection: HAConnection) -> None:
         """Handle a slave's report of a new end of its log."""
+        self._admission.has_spoken(connection)
         connection.lag.acknowledged(connection.replica.reported_offset, self.now_s())
         self._log_state(connection)
         self.acknowledged()
