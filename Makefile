@@ -7,7 +7,7 @@
 # make bench-spark-sizes   time and memory of Spark reading 1 to 10 GiB (in SPARK_FOLDER): five minutes
 # make bench-spark-damage   both readers over 10 GiB with damage in 400 places (in SPARK_FOLDER): ten minutes
 # make bench-store   speed of reading, recovering and verifying 1 GiB of log
-# make bench-hostile   effect of 47 attacks on a healthy producer and consumer: about half an hour
+# make bench-hostile   effect of 50 attacks on a healthy producer and consumer: about half an hour
 # make simulate SEEDS=10000   random histories of the store on a simulated disk with power cuts and errors
 # make fuzz FUZZ_ARGS="--inputs 5000000"   coverage-guided fuzzing of all code that reads untrusted bytes
 # make damage DAMAGE_ARGS="--every"   a broker on a store with each of its files damaged, each bit flipped

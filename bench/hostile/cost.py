@@ -125,6 +125,24 @@ def expressions_slow(peer: Peer) -> None:
     peer.flood(peer.broker, requests())
 
 
+def filters_costly(peer: Peer) -> None:
+    """Pulls, held ones too, and pops by an expression of 300 terms on messages with 30 KB of properties."""
+    properties = "".join(f"k{i}\x01{'v' * 90}\x02" for i in range(310))
+
+    def requests() -> Iterator[bytes]:
+        for number in itertools.count():
+            terms = " OR ".join([f"z{number % 50}='x'"] * 299)
+            sql = {"subscription": terms, "expressionType": "SQL92"}
+            yield frames.send("Hostile", properties=properties)
+            yield frames.frame(frames.PULL, frames.pull("Hostile", 0, 0, f"h{number % 50}", **sql))
+            yield frames.frame(frames.PULL, frames.pull("Hostile", 0, number + 1, f"h{number % 50}", 30_000, **sql))
+            pop = {"consumerGroup": f"p{number % 50}", "topic": "Hostile", "queueId": -1, "pollTime": 30_000, "bornTime": 0}
+            pop |= {"maxMsgNums": 32, "invisibleTime": 60_000, "initMode": 0, "exp": terms, "expType": "SQL92"}
+            yield frames.frame(frames.POP, pop)
+
+    peer.flood(peer.broker, requests())
+
+
 def queues_locked(peer: Peer) -> None:
     """LOCK_BATCH_MQ of ten thousand made-up queues at once."""
 

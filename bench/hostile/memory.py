@@ -77,6 +77,36 @@ def held_pulls(peer: Peer) -> None:
     _held(peer, request, frames.send("Hostile", properties="TAGS\x01other\x02"))
 
 
+def ha_strangers(peer: Peer) -> None:
+    """A hundred connections to the port for slaves that send half a report, each replaced when it is closed."""
+    host, port = peer.broker.rsplit(":", 1)
+    _slow(peer, f"{host}:{int(port) + 1}" if peer.metrics else peer.broker, bytes(4))
+
+
+def health_slow(peer: Peer) -> None:
+    """A hundred connections to metricsPort that send half a request; a probe of liveness must be answered all the same."""
+    _slow(peer, peer.metrics or peer.broker, b"GET /health", probed=peer.metrics)
+
+
+def _slow(peer: Peer, address: str, begin: bytes, probed: str = "") -> None:
+    """Keep a hundred connections that have sent `begin`. Raises RuntimeError if a probe of `probed` is not answered 200."""
+    kept: list[socket.socket] = []
+    while peer.is_on:
+        for connection in [one for one in kept if not peer.read(one)]:
+            kept.remove(connection)
+            peer.close(connection)
+        for connection in peer.connections(address, 100 - len(kept)):
+            if peer.send(connection, begin):
+                kept.append(connection)
+        if probed:
+            with socket.create_connection(probed.rsplit(":", 1), 5) as probe:  # type: ignore[arg-type]
+                probe.sendall(b"GET /health/live HTTP/1.1\r\n\r\n")
+                answer = probe.recv(100)
+            if b" 200 " not in answer:
+                raise RuntimeError(f"the probe of liveness was answered {answer!r}")
+        peer.wait(0.1)
+
+
 def held_pops(peer: Peer) -> None:
     """A hundred thousand held pops and notifications, each of another group; then messages that wake none of them."""
 

@@ -25,6 +25,8 @@ class Peer:
     broker: str
     seconds: float
     rate: float
+    metrics: str = ""
+    """Address of the broker's metricsPort; empty: there is none."""
     sent: int = 0
     refused: int = 0
     """Connections that could not be opened."""

@@ -59,7 +59,7 @@ def _servers(scratch: Path, settings: dict[str, str]) -> Iterator[tuple[Server, 
     """Yield (broker, name server)."""
     namesrv = processes.start_namesrv(scratch / "namesrv")
     try:
-        keys = {"brokerName": BROKER_NAME, "enablePropertyFilter": "true", **settings}
+        keys = {"brokerName": BROKER_NAME, "enablePropertyFilter": "true", "metricsPort": "0", **settings}
         broker = processes.start_broker(scratch / "broker", namesrv.address, keys)
         try:
             yield broker, namesrv
@@ -85,7 +85,7 @@ def _against(servers: tuple[Server, Server], name: str, plan: Plan, scratch: Pat
         logs_before = _log_mb(servers)
         tell("attack", plan.attack)
         began = time.monotonic()
-        outcome = _attack(name, plan, scratch, addresses)
+        outcome = _attack(name, plan, scratch, addresses, (broker.metrics_url or "").removeprefix("http://"))
         attack = Window(began, time.monotonic())
         tell("settling", plan.settle)
         later, memory = _settled(watch, quiet, attack, plan.settle)
@@ -162,9 +162,11 @@ def _settled(watch: MemoryWatch, quiet: Window, attack: Window, settle_seconds: 
     return later, [Memory(*row) for row in zip(before, peaks, after, back, strict=True)]
 
 
-def _attack(name: str, plan: Plan, scratch: Path, addresses: list[str]) -> dict[str, Any]:
+def _attack(name: str, plan: Plan, scratch: Path, addresses: list[str], metrics: str) -> dict[str, Any]:
     """Return the attacker's own figures; `error` if it failed."""
-    attacker = _start("attacker", scratch, name, *addresses, "--seconds", f"{plan.attack}", "--rate", f"{plan.rate}")
+    attacker = _start(
+        "attacker", scratch, name, *addresses, "--metrics", metrics, "--seconds", f"{plan.attack}", "--rate", f"{plan.rate}"
+    )
     try:
         attacker.wait(plan.attack + ATTACKER_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
