@@ -73,6 +73,14 @@ def grpc_class_path() -> str:
     return f"{_compiled(version, [HERE / 'java' / 'GrpcClient.java'], 'gRPC client')}:{jars(version)}/*"
 
 
+def example_class_path(version: str) -> str:
+    """Return the class path of the examples of a version, its client, and the program that runs them."""
+    examples = f"{version}-example"
+    libraries = [jars(examples), *([jars(version)] if version == "4.9.4" else [])]
+    runner = _compiled(examples, [HERE / "java" / "ExampleRunner.java"], "runner of examples")
+    return ":".join([str(runner), *(f"{folder}/*" for folder in libraries)])
+
+
 def _compiled(version: str, sources: list[Path], what: str) -> Path:
     class_path = f"{jars(version)}/*"
 
