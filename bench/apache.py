@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pocketmq.cli import child_process
+
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>pocketmq</groupId><artifactId>peer</artifactId><version>1</version><dependencies>{}</dependencies></project>
 """
@@ -213,7 +215,7 @@ def _java(lib: Path, folder: Path, name: str, heap: str, main: str) -> "tuple[su
     began = time.monotonic()
     with open(folder / f"{name}.out", "wb") as out:
         environment = os.environ | {"ROCKETMQ_HOME": str(folder)}
-        process = subprocess.Popen(
+        process = child_process.start_program(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
         )
     try:

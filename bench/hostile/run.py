@@ -14,7 +14,7 @@ from typing import Any
 from bench.hostile.measure import MemoryWatch, Window, percentile_ms, stalls
 from bench.hostile.peer import BROKER_NAME
 from bench.hostile.result import Memory, Result, is_within_limit
-from pocketmq.cli import processes
+from pocketmq.cli import child_process, processes
 from pocketmq.cli.processes import Server
 
 READY_SECONDS_MAX = 30.0
@@ -182,7 +182,7 @@ def _attack(name: str, plan: Plan, scratch: Path, addresses: list[str], metrics:
 
 def _start(module: str, scratch: Path, *arguments: str) -> "subprocess.Popen[bytes]":
     with (scratch / f"{module}.out").open("wb") as out:
-        return subprocess.Popen(
+        return child_process.start_program(
             [sys.executable, "-m", f"bench.hostile.{module}", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=out,

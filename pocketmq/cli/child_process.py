@@ -1,28 +1,39 @@
-"""Server processes that end with this process, also if it is killed.
+"""Processes that end with this process, also if it is killed.
 
-The kernel ends a server when the *thread* that started it ends (`runtime.lifecycle`). So one thread, which lives as long as
+The kernel ends a process when the *thread* that started it ends (`runtime.parent`). So one thread, which lives as long as
 this process, starts all of them.
 """
 
 import functools
 import os
 import subprocess
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import IO
+from typing import IO, Any
 
-from pocketmq.runtime.lifecycle import PARENT
+from pocketmq.runtime import parent
 
 Process = subprocess.Popen[bytes]
-_Jobs = SimpleQueue[tuple[Sequence[str], IO[bytes], Future[Process]]]
+_Jobs = SimpleQueue[tuple[Callable[[], Process], Future[Process]]]
 
 
 def start(command: Sequence[str], output: IO[bytes]) -> Process:
     """Start a server in a session of its own: Ctrl-C at the terminal reaches only this process, which stops it in order."""
+    return _start(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def start_program(command: Sequence[str], **options: Any) -> Process:
+    """Start any program, such as a JVM, with the options of `subprocess.Popen`."""
+    return _start([sys.executable, "-I", "-S", parent.__file__, *command], **options)
+
+
+def _start(command: Sequence[str], env: Mapping[str, str] | None = None, **options: Any) -> Process:
+    environment = {**(os.environ if env is None else env), parent.PARENT: str(os.getpid())}
     started: Future[Process] = Future()
-    _jobs(os.getpid()).put((command, output, started))
+    _jobs(os.getpid()).put((lambda: subprocess.Popen(command, env=environment, **options), started))
     return started.result()
 
 
@@ -36,17 +47,8 @@ def _jobs(pid: int) -> _Jobs:
 
 def _work(jobs: _Jobs) -> None:
     while True:
-        command, output, started = jobs.get()
+        begin, started = jobs.get()
         try:
-            started.set_result(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, PARENT: str(os.getpid())},
-                    start_new_session=True,
-                )
-            )
+            started.set_result(begin())
         except BaseException as failure:
             started.set_exception(failure)

@@ -23,15 +23,13 @@ from typing import Final, Protocol, TypeVar
 
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.freed_memory import FreedMemory
+from pocketmq.runtime.parent import end_with_parent
 
 log = logging.getLogger("runtime")
 
 STOP_MAX_S: Final = 20.0
 """Maximum time for a service to stop."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-PARENT: Final = "POCKETMQ_PARENT"
-"""Environment variable of a server that ends with the process that started it: that process's pid."""
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
@@ -103,21 +101,6 @@ def run(service: S, program: str, on_ready: Callable[[S], None] = lambda service
             return runner.run(_serve(service, program, on_ready))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-
-
-def end_with_parent() -> None:
-    """If the environment asks for it, let the kernel kill this process once the thread that started it has ended.
-
-    The signal is SIGKILL, which also ends a process that hangs or is stopped.
-    """
-    parent = os.environ.pop(PARENT, None)
-    if parent is None or sys.platform != "linux":
-        return
-    import ctypes  # imported late: it slows the start
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(parent):  # it ended before the kernel knew
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _allow_descriptors() -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
+from pocketmq.cli import child_process
+
 ANSWER_TIMEOUT_S = 30
 T = TypeVar("T")
 
@@ -67,7 +69,7 @@ class Driver:
     def __init__(self, command: Sequence[str | Path], home: Path, env: dict[str, str]) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self._errors = (home / "driver.err").open("wb")
-        self._process = subprocess.Popen(
+        self._process = child_process.start_program(
             [str(part) for part in command],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, cwd=home,
         )  # fmt: skip

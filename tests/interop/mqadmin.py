@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from urllib.parse import quote
 
+from pocketmq.cli import child_process
 from tests.interop.servers import JAVA_OPTIONS, write_logback
 from tests.interop.toolchain import mqadmin_class_path
 
@@ -19,7 +20,7 @@ class Mqadmin:
                    "-cp", mqadmin_class_path(version), "MqadminShell"]  # fmt: skip
         self._errors = (home / "mqadmin.err").open("wb")
         self._lock = threading.Lock()
-        self._process = subprocess.Popen(
+        self._process = child_process.start_program(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=home,
             env={**os.environ, "ROCKETMQ_HOME": str(home), **more_env},
         )  # fmt: skip

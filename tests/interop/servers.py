@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from pocketmq.cli import child_process
 from tests.interop.toolchain import jars
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,7 @@ class ServerProcess:
         self.log = log
         self._ready = ready
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
+            self._process = child_process.start_program(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=env
             )
 

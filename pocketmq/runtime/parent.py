@@ -1,0 +1,34 @@
+"""A process that ends with the one that started it, also if that one is killed.
+
+As a program, executes the command in its arguments so: it is for programs that are not ours.
+"""
+
+import os
+import signal
+import sys
+from typing import Final
+
+PARENT: Final = "POCKETMQ_PARENT"
+"""Environment variable of a process that ends with the process that started it: that process's pid."""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with_parent() -> None:
+    """If the environment asks for it, let the kernel kill this process once the thread that started it has ended.
+
+    The signal is SIGKILL, which also ends a process that hangs or is stopped.
+    """
+    parent = os.environ.pop(PARENT, None)
+    if parent is None or sys.platform != "linux":
+        return
+    import ctypes  # imported late: it slows the start
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):  # it ended before the kernel knew
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ignored by Python, and so by the command
+    os.execvp(sys.argv[1], sys.argv[1:])
