@@ -32,7 +32,6 @@ else:
 
 def run(folder: Path, *arguments: str) -> str:
     """Run the job with arguments in a process of its own; return what it printed."""
-    pytest.importorskip("grpc", reason="Spark Connect needs grpcio")
     job = folder / "job.py"
     job.write_text(JOB)
     root = str(Path(__file__).parents[2])
