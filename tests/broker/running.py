@@ -23,13 +23,14 @@ from pocketmq.runtime.turn import Turn
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.patience import PATIENCE_S
 
 SMALL: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 1000}
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds; fail after a deadline."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.002)
 

@@ -27,6 +27,7 @@ from pocketmq.store.queue import record_filter
 from tests.broker.data_path import TOPIC, DataPath, pull_header, records
 from tests.broker.running import ask, connected, create_topic, running_broker, until
 from tests.golden.linear import assert_linear, cpu_s
+from tests.patience import PATIENCE_S
 
 GROUP = "cg"
 
@@ -51,7 +52,7 @@ class RawPeer:
 
     async def answer(self) -> RemotingCommand | None:
         """Return the next answer, or None when the broker closed the connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 data = await self._reader.read(1 << 20)
                 if not data:

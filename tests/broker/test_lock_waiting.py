@@ -21,6 +21,7 @@ from pocketmq.remoting.headers.consumer import UnregisterClientRequestHeader
 from pocketmq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
 from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, until
 from tests.broker.running import ask, connected, create_topic, running_broker
+from tests.patience import PATIENCE_S
 
 GROUP = "cg"
 QUEUES = [MessageQueue("b", queue_id, TOPIC) for queue_id in range(4)]
@@ -307,7 +308,7 @@ async def lock_over(client, broker, client_id, *queues):
 
 
 async def locked_at_last(client, broker, client_id, queue):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while queue not in await lock_over(client, broker, client_id, queue):
             await asyncio.sleep(0.01)
 

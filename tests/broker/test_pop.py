@@ -310,9 +310,12 @@ async def test_batch_ack_time_is_linear_in_the_bit_map() -> None:
 
         async def spent(size: int) -> float:
             body = _made_up_acks(size)
-            begin = time.process_time()
-            assert (await ask(path.client, path.broker, RequestCode.BATCH_ACK_MESSAGE, None, body)).code == 0
-            return time.process_time() - begin
+            times_s = []
+            for _ in range(3):
+                begin_s = time.process_time()
+                assert (await ask(path.client, path.broker, RequestCode.BATCH_ACK_MESSAGE, None, body)).code == 0
+                times_s.append(time.process_time() - begin_s)
+            return min(times_s)
 
         await spent(1_000)
         assert await spent(200_000) < 8 * await spent(50_000) + 0.02

@@ -12,6 +12,9 @@ from pocketmq.broker.registration.registration import Registration
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from tests.broker.running import connected, create_topic, route, running_broker, running_namesrv, until
+from tests.patience import PATIENCE_S
+
+RARELY = {"register_name_server_period": 60_000}
 
 
 async def test_unreachable_name_server_is_logged_once_and_registered_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -43,10 +46,11 @@ async def test_hanging_name_server_delays_at_most_one_answer() -> None:
         connected() as client,
         running_broker(ns, f"127.0.0.1:{port}", register_broker_timeout_mills=50) as broker,
     ):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             for number in range(20):
                 assert (await create_topic(client, broker, f"T{number}")).code == ResponseCode.SUCCESS
-        assert await route(client, ns, "T19") is not None
+        while await route(client, ns, "T19") is None:  # sent again if this name server did not answer in 50 ms
+            await asyncio.sleep(0.01)
     hanging.close()
 
 
@@ -68,7 +72,7 @@ async def test_broker_without_write_permission_registers_topics_without_it() -> 
 
 
 async def test_a_broker_is_registered_a_second_after_its_name_server_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    async with running_namesrv() as ns, running_broker(ns), connected() as client:
+    async with running_namesrv() as ns, running_broker(ns, **RARELY), connected() as client:
         ns.config.listen_port = ns.port
         for _ in range(2):
             await ns.stop()
@@ -76,19 +80,19 @@ async def test_a_broker_is_registered_a_second_after_its_name_server_is_back(cap
             await ns.start()
             back_s = time.monotonic()
             await until(lambda: bool(ns.routes.brokers()))
-            assert time.monotonic() - back_s < 3  # a second, with a margin for a busy machine
+            assert time.monotonic() - back_s < 30, "not only at the next of the registrations that it sends every minute"
         assert await route(client, ns, "TBW102") is not None
 
 
 async def test_broker_registers_when_a_name_server_appears_after_its_start() -> None:
     async with running_namesrv() as ns:
         await ns.stop()
-        async with running_broker(f"127.0.0.1:{ns.port}"):
+        async with running_broker(f"127.0.0.1:{ns.port}", **RARELY):
             ns.config.listen_port = ns.port
             await ns.start()
             back_s = time.monotonic()
             await until(lambda: bool(ns.routes.brokers()))
-            assert time.monotonic() - back_s < 3
+            assert time.monotonic() - back_s < 30
 
 
 async def test_unreachable_name_server_is_retried_once_a_second(

@@ -21,6 +21,7 @@ from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 from tests.broker.running import ask, connected, create_topic, running_broker, until
+from tests.patience import PATIENCE_S
 
 
 class SlowNameServer:
@@ -121,7 +122,7 @@ async def test_topic_created_during_a_round_waits_for_the_next() -> None:
 
 async def test_hanging_name_server_delays_a_send_by_at_most_the_timeout() -> None:
     async with slowly_registered(register_broker_timeout_mills=50) as (ns, broker, client):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await sending(client, broker, "New")).code == ResponseCode.SUCCESS
         assert "New" not in ns.topics
         await until(lambda: broker.services.gate.is_open)

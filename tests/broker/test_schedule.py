@@ -16,10 +16,11 @@ from pocketmq.store.format.properties import decode_properties, encode_propertie
 from pocketmq.store.format.record import Record, decode_record
 from tests.broker import built
 from tests.broker.built import InlineExecutor
+from tests.patience import PATIENCE_S
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -11,6 +11,7 @@ from pocketmq.store.format.message import Message, PutResult, PutStatus
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.timer.timer_log import unit_times
 from tests.broker.timed import DAY, HOUR, MINUTE, SECOND, Timed
+from tests.patience import PATIENCE_S
 
 
 async def test_each_kind_of_due_time_is_met_to_the_millisecond() -> None:
@@ -329,7 +330,7 @@ async def test_delivery_is_retried_until_the_store_accepts() -> None:
         await asyncio.sleep(0)
     assert t.bodies() == []
     t.store.commit_log.refuse("here", None)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while len(t.bodies()) < 50:
             await t.advance(100)
     assert sorted(t.bodies(), key=int) == [f"{number}" for number in range(50)]

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pocketmq.broker.broker import Broker
-
-DEADLINE_S = 20.0
+from tests.patience import PATIENCE_S
 
 
 @dataclass
@@ -19,6 +18,6 @@ class Cluster:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until `condition` is true; fail after a deadline."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)

@@ -17,6 +17,7 @@ from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
 from pocketmq.remoting.server import Channel
 from tests.client.live_cluster import Cluster, until
+from tests.patience import PATIENCE_S
 
 MESSAGES = 3
 
@@ -95,7 +96,7 @@ async def test_running_info_counts_messages_waiting_for_the_listener(asked: Aske
     asked.listener = slow
     try:
         await asked.producer.send_batch([Message("T", b"waiting %d" % number) for number in range(4)])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await entered.wait()
         info = table((await asked.running_info()).body, "mqTable")['{"brokerName":"broker-a","queueId":0,"topic":"T"}']
         assert (info["cachedMsgCount"], info["cachedMsgMinOffset"], info["cachedMsgMaxOffset"]) == (4, 3, 6)

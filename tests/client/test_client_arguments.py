@@ -17,6 +17,7 @@ from pocketmq.remoting.bodies import MessageQueue, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.route import RegisterBrokerRequestHeader
 from tests.client.live_cluster import Cluster, until
+from tests.patience import PATIENCE_S
 
 WRONG: list[tuple[str, Message, type[Exception], str]] = [
     ("a body of text", Message("T", "text"), TypeError, r"body must be bytes, not str.*encode\(\)"),  # type: ignore[arg-type]
@@ -52,7 +53,7 @@ WRONG: list[tuple[str, Message, type[Exception], str]] = [
 async def test_invalid_message_is_refused_before_sending(
     cluster: Cluster, message: Message, kind: type[Exception], told: str
 ) -> None:
-    async with Producer(cluster.namesrv) as producer, asyncio.timeout(2):
+    async with Producer(cluster.namesrv) as producer, asyncio.timeout(PATIENCE_S):
         ways: list[Callable[[], Awaitable[Any]]] = [lambda: producer.send(message), lambda: producer.send_oneway(message)]
         if "delay" not in told:
             ways.append(lambda: producer.send_batch([message]))
@@ -67,7 +68,7 @@ async def test_invalid_message_does_not_affect_other_sends(cluster: Cluster) -> 
         await producer.send(Message("T", b"first"))
         bad = Message("T", "text")  # type: ignore[arg-type]
         sends = [producer.send(bad if i == 10 else Message("T", b"%d" % i)) for i in range(21)]
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             results = await asyncio.gather(*sends, return_exceptions=True)
         assert [i for i, result in enumerate(results) if isinstance(result, BaseException)] == [10]
         assert cluster.broker.services.store.max_offset("T", 0) == 21
@@ -85,7 +86,7 @@ async def test_request_with_invalid_body_does_not_affect_others(cluster: Cluster
         waiting = asyncio.ensure_future(good)
         with pytest.raises(TypeError, match="body of a request must be bytes"):
             channel.invoke(RequestCode.HEART_BEAT, None, body)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await waiting).status == "SEND_OK"
 
 
@@ -94,7 +95,7 @@ async def test_request_above_the_frame_limit_is_refused_by_the_client(cluster: C
         good = asyncio.ensure_future(producer.send(Message("T", b"good")))
         with pytest.raises(ValueError, match="the limit of a frame is 268435456"):
             await producer.send(Message("T", bytes(257 << 20)))
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await good).status == "SEND_OK"
 
 

@@ -102,7 +102,7 @@ async def test_held_pull_is_answered_when_a_message_arrives(cluster: Cluster) ->
     inbox = Inbox()
     async with Producer(cluster.namesrv) as producer:
         await producer.create_topic("T", 1)
-        async with consumer(cluster, "g", "T", inbox), asyncio.timeout(5):  # the broker holds a pull for 15 s
+        async with consumer(cluster, "g", "T", inbox), asyncio.timeout(14):  # the broker holds a pull for 15 s
             for count in range(1, 4):
                 await producer.send_oneway(Message("T", b"wake"))
                 await until(lambda count=count: len(inbox.messages) == count)  # type: ignore[misc]

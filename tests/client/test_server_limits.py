@@ -15,6 +15,7 @@ from pocketmq.client.message import decode_messages
 from pocketmq.store.format.message import COMPRESSED_FLAG
 from tests.admin.conftest import Mqadmin, alone  # noqa: F401
 from tests.admin.test_odd_servers import OddServer, odd  # noqa: F401
+from tests.patience import PATIENCE_S
 from tests.spark_analytics.spark_logs import LogBuilder
 
 
@@ -81,7 +82,7 @@ async def test_repeated_work_continues_after_an_answer_that_cannot_be_read() -> 
         raise ValueError("not a route")
 
     instance.every(0.001, step)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(3):
             await tries.get()
     await instance.close()

@@ -19,8 +19,8 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from pocketmq.cli import child_process
+from tests.patience import PATIENCE_S
 
-ANSWER_TIMEOUT_S = 30
 T = TypeVar("T")
 
 
@@ -90,7 +90,7 @@ class Driver:
         with self._changed:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
-            self._wait(lambda: request_id in self._answers, ANSWER_TIMEOUT_S, f"no answer to {op} {str(items)[:300]}")
+            self._wait(lambda: request_id in self._answers, PATIENCE_S, f"no answer to {op} {str(items)[:300]}")
             answer = self._answers.pop(request_id)
         if "error" in answer:
             raise DriverError(answer["error"])
@@ -130,7 +130,7 @@ class Driver:
         with self._changed:
             return self._received[consumer][first:]
 
-    def wait_for(self, consumer: str, count: int, timeout_s: float = 30) -> list[Received]:
+    def wait_for(self, consumer: str, count: int, timeout_s: float = PATIENCE_S) -> list[Received]:
         """Waits until a consumer has received that many messages in total."""
         got = self._received[consumer]
         self.wait_until(lambda: len(got) >= count, timeout_s, lambda: f"{consumer}: {len(got)} of {count} messages")

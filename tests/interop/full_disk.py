@@ -22,11 +22,11 @@ from pathlib import Path
 
 from tests.interop.servers import Cluster, Pocketmq
 from tests.interop.wire import SEND_MESSAGE_V2, SUCCESS, Connection, send_fields
+from tests.patience import PATIENCE_S
 
 TOPIC, QUEUES = "Full-topic", 8
 # One message in TIMED_EACH is delayed and passes through the timers' files.
 TIMED_TOPIC, TIMED_EACH, DELAY_MAX_S = "Full-timed", 20, 30
-ROOM_DEADLINE_S = 40
 REFUSED_IN_A_ROW = 300
 
 
@@ -83,7 +83,7 @@ class Sender:
             assert not lost, f"queue {queue_id}: acknowledged but missing: {lost[:20]}"
 
     def await_timed(self, connection: Connection) -> None:
-        deadline = time.monotonic() + DELAY_MAX_S + ROOM_DEADLINE_S
+        deadline = time.monotonic() + DELAY_MAX_S + PATIENCE_S
         while missing := self.timed - {zlib.crc32(record.body) for record in connection.read_queue(TIMED_TOPIC, 0)}:
             assert time.monotonic() < deadline, f"{len(missing)} of {len(self.timed)} timed messages were not delivered"
             time.sleep(1)
@@ -110,7 +110,7 @@ def take_the_rest(disk: Path) -> Path:
 def until_accepted(sender: Sender, connection: Connection) -> float:
     began = time.monotonic()
     while not sender.send(connection):
-        assert time.monotonic() - began < ROOM_DEADLINE_S, f"refused although there is space: {sender.refusal}"
+        assert time.monotonic() - began < PATIENCE_S, f"refused although there is space: {sender.refusal}"
         time.sleep(0.1)
     return time.monotonic() - began
 

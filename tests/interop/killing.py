@@ -10,9 +10,9 @@ from typing import Protocol
 
 from tests.interop.servers import Cluster, ServerProcess
 from tests.interop.wire import SUCCESS, Answer, decode, encode
+from tests.patience import PATIENCE_S
 
 SENDERS = 16
-FIRST_DEADLINE_S = 20  # a sync of a busy disk may take longer than the whole load
 SMALL_FILES: dict[str, object] = {
     "mappedFileSizeCommitLog": 4 << 20,
     "maxMessageSize": 1 << 16,
@@ -66,10 +66,10 @@ async def load_until_killed(cluster: Cluster, load: Load, seconds: float) -> Non
     load.anything_taken.clear()
     sending = asyncio.create_task(load.run(cluster.broker_address))
     await asyncio.wait({sending}, timeout=seconds)  # ends earlier only if the broker fails
-    await asyncio.wait_for(load.anything_taken.wait(), FIRST_DEADLINE_S)
+    await asyncio.wait_for(load.anything_taken.wait(), PATIENCE_S)
     assert cluster.broker
     cluster.kill_broker()
-    await asyncio.wait_for(sending, 10)
+    await asyncio.wait_for(sending, PATIENCE_S)
 
 
 def kill_while_starting(cluster: Cluster, seconds: float) -> None:

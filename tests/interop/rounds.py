@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.interop.driver import Driver
 
 QUEUES = 4
-SHARED_ANEW_S = 15  # below the 20 s after which clients rebalance by themselves, so the broker must have notified them
+SHARED_ANEW_S = 19  # below the 20 s after which clients rebalance by themselves, so the broker must have notified them
 
 
 class Rounds:

@@ -20,12 +20,11 @@ from typing import Protocol
 
 from pocketmq.cli import child_process
 from tests.interop.toolchain import jars
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 CLUSTER_NAME = "InteropCluster"
 BROKER_NAME = "broker-interop"
-READY_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 60
 COMMIT_LOG_FILE_SIZE = 16 << 20
 APACHE_BESIDE = (-2, 1)  # its fast port and its HA port
 START_ATTEMPTS = 5
@@ -33,7 +32,8 @@ TRANSIENT_START_ERRORS = "BindException", '"localHost" is null'
 """Errors after which Apache's broker is started again: another process took one of its ports, or another test removed a
 network interface while the broker listed them."""
 _PORTS = (15_000, 32_000)
-_ports_given: set[int] = set()
+_ports_given: dict[int, socket.socket] = {}
+"""Sockets for UDP on the given ports: they show other test processes that the ports are given."""
 _ports_lock = threading.Lock()
 JAVA_OPTIONS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -74,7 +74,7 @@ class ServerProcess:
 
     def wait_ready(self) -> str:
         """Waits for the ready line and returns it."""
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             text = self.log.read_text(errors="replace")
             for line in text.splitlines():
@@ -84,14 +84,14 @@ class ServerProcess:
                 raise RuntimeError(f"{self.log.stem} ended with {self._process.returncode} at start:\n{text[-4000:]}")
             time.sleep(0.01)
         self.kill()
-        raise TimeoutError(f"{self.log.stem} printed no {self._ready!r} in {READY_TIMEOUT_S} s:\n{text[-4000:]}")
+        raise TimeoutError(f"{self.log.stem} printed no {self._ready!r} in {PATIENCE_S} s:\n{text[-4000:]}")
 
     def stop(self) -> None:
         """Sends SIGTERM, as `kill` and containers do, and waits for a clean end."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(STOP_TIMEOUT_S)
+                self._process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise
@@ -127,7 +127,9 @@ class Pocketmq:
     def start_broker(
         self, folder: Path, namesrv_address: str, config: dict[str, object], port: int | None
     ) -> tuple[ServerProcess, str]:
-        path = _write_config(folder / "broker.conf", {**config, "listenPort": port or 0})
+        if port is None or not _is_free(port):
+            port = 0  # a new port: clients learn it from the route
+        path = _write_config(folder / "broker.conf", {**config, "listenPort": port})
         command = [sys.executable, "-m", "broker", "-n", namesrv_address, "-c", str(path)]
         process = ServerProcess(command, folder / "broker.log")
         return process, _address_of(process.wait_ready())
@@ -303,10 +305,24 @@ def _free_port(beside: tuple[int, ...]) -> int:
         port = random.randrange(*_PORTS)
         wanted = {port + distance for distance in (0, *beside)}
         with _ports_lock:
-            if wanted.isdisjoint(_ports_given) and all(_is_free(one) for one in wanted):
-                _ports_given.update(wanted)
+            if all(_is_free(one) for one in wanted) and _reserve(wanted):
                 return port
     raise RuntimeError("no free group of ports found")
+
+
+def _reserve(ports: set[int]) -> bool:
+    """Return whether this process reserved the ports; none if another, or an earlier call, has one of them."""
+    taken: dict[int, socket.socket] = {}
+    for port in ports:
+        taken[port] = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            taken[port].bind(("127.0.0.1", port))
+        except OSError:
+            for one in taken.values():
+                one.close()
+            return False
+    _ports_given.update(taken)
+    return True
 
 
 def _is_free(port: int) -> bool:

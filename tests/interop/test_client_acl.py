@@ -14,6 +14,7 @@ from tests.interop.drivers import CLIENTS, CPP, Drivers, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 from tests.interop.wire import SEND_MESSAGE_V2, Connection, send_fields
+from tests.patience import PATIENCE_S
 
 SET_MESSAGE_REQUEST_MODE = 401
 ADMIN = ("adminKey", "adminSecret")
@@ -34,7 +35,6 @@ accounts:
 """
 USER = {"accessKey": "userKey", "secretKey": "12345678"}
 REFUSED = "NO_EXIST"  # the client's result for any failed ack or change
-RELOAD_MAX_S = 15  # Apache checks the file every 5 s
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +265,7 @@ def test_white_addresses_changed_by_mqadmin_or_in_the_file_apply(admin: Admin, g
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + RELOAD_MAX_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"condition not met after {RELOAD_MAX_S} s"
+        assert time.monotonic() < deadline, f"condition not met after {PATIENCE_S} s"
         time.sleep(0.05)

@@ -17,13 +17,13 @@ from tests.interop.drivers import CLIENTS, CPP, Drivers, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, Cluster, Flavour
 from tests.interop.wire import GET_CONSUMER_CONNECTION_LIST, QUERY_CONSUMER_OFFSET, Connection
+from tests.patience import PATIENCE_S
 
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
 QUEUES, MESSAGES = 2, 6
 ASKED = (*CLIENTS, CPP)
 answered = pytest.mark.parametrize("client_name", CLIENTS, scope="session")
 """Clients that answer such requests; the C++ client does not."""
-PATIENCE_S = 60
 
 
 class Asked:

@@ -13,6 +13,7 @@ from tests.interop.drivers import CLIENTS, Drivers, needed
 from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq, auth_settings
 from tests.interop.test_replication import wait_until
 from tests.interop.wire import GET_ROUTE, Connection
+from tests.patience import PATIENCE_S
 
 CREATE_USER, LIST_USER, CREATE_ACL, LIST_ACL = 3001, 3005, 3006, 3010
 ROOT = ("root", "rootSecret")
@@ -111,7 +112,7 @@ def test_only_consumers_allowed_by_policies_consume(guest: Driver, guarded: Clus
         guest.start_consumer(named(name), group, topic, expression=tag, **GUEST)
     guest.start_consumer(named("unsigned"), named("u"), READ, expression=tag)
     guest.start_consumer(named("c"), named("g"), READ, expression=tag, fail=[bodies[1]], failTimes=1, delayLevel=1, **GUEST)
-    got = [message.body for message in guest.wait_for(named("c"), 4, 60)]
+    got = [message.body for message in guest.wait_for(named("c"), 4)]
     assert sorted(got) == sorted([*bodies, bodies[1]])
     for name in (*refused, "unsigned"):
         assert guest.received(named(name)) == [], name
@@ -124,7 +125,7 @@ def test_transactions_need_pub(guest: Driver, named: Callable[[str], str]) -> No
     endings = {"property.local": "COMMIT", "property.checked": "ROLLBACK"}
     guest.send(named("p"), OPEN, [tag], tags=[tag], kind="transaction", **endings)
     guest.start_consumer(named("c"), named("g"), OPEN, expression=tag, **GUEST)
-    assert [message.body for message in guest.wait_for(named("c"), 1, 60)] == [tag]
+    assert [message.body for message in guest.wait_for(named("c"), 1)] == [tag]
     guest.shutdown(named("p"), named("c"))
 
 
@@ -175,7 +176,7 @@ def test_acknowledged_users_and_acls_survive_kill_9(flavour: Flavour, tmp_path: 
             enough = threading.Event()
             creating = threading.Thread(target=create_until_killed, args=(cluster, round_number, answered, enough))
             creating.start()
-            assert enough.wait(60)
+            assert enough.wait(PATIENCE_S)
             cluster.kill_broker()
             creating.join(60)
             cluster.start_broker()

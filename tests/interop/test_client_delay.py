@@ -6,7 +6,7 @@ from tests.interop.driver import Driver
 from tests.interop.drivers import with_cpp
 
 LEVEL_MS = {1: 1000, 2: 5000}
-LATE_MS_MAX = 1000  # a limit for a loaded machine; `make bench` measures the real value
+LATE_MS_MAX = 10_000  # a limit for a machine with much load; `make bench` measures the real value
 
 
 @with_cpp
@@ -21,7 +21,7 @@ def test_delay_levels_are_never_early(client: Driver, topic: str, named: Callabl
                                tags=["D"], keys=["delayed"]):  # fmt: skip
             assert one.status == "SEND_OK"
             sent[one.body] = (one, level)
-    got = client.wait_for(named("c"), 21, 30)[1:]
+    got = client.wait_for(named("c"), 21)[1:]
     late = {level: [0.0] * 0 for level in LEVEL_MS}
     for message in got:
         one, level = sent.pop(message.body or "")

@@ -15,6 +15,7 @@ from tests.interop.drivers import CLIENTS, Drivers, needed
 from tests.interop.patience import wait
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
 LOCK_LIVE_S, ASK_EVERY_S = 5.0, 0.5
 # From the expiry of the lock to the first message. Go checks for missing queues only every 20 s, and starts to pull from a
@@ -28,7 +29,6 @@ QUEUES = 2
 BEFORE, AFTER = 200, 50  # messages of a queue
 EARLY = 50  # messages consumed before the others are sent: the pulls of the others commit their offsets
 STUCK = 100  # the message at which the dying consumer fails repeatedly: the heir gets it and all later ones
-PATIENCE_S = 60
 
 
 class Inheritance:

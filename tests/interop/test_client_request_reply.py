@@ -12,8 +12,8 @@ from tests.interop.driver import Driver, DriverError, Received
 from tests.interop.drivers import CLIENTS, Drivers
 from tests.interop.servers import CLUSTER_NAME, Cluster
 from tests.interop.wire import GET_PRODUCER_CONNECTION_LIST, SUCCESS, Connection
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 30
 REPLY_TOPIC = f"{CLUSTER_NAME}_REPLY_TOPIC"
 
 

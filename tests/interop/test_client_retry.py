@@ -5,14 +5,13 @@ from collections.abc import Callable
 
 from tests.interop.driver import Driver
 from tests.interop.wire import Connection
-
-DEAD_LETTER_S = 15
+from tests.patience import PATIENCE_S
 
 
 def wait_for_messages(connection: Connection, topic: str) -> None:
-    deadline = time.monotonic() + DEAD_LETTER_S
+    deadline = time.monotonic() + PATIENCE_S
     while connection.max_offset(topic, 0) == 0:
-        assert time.monotonic() < deadline, f"nothing in {topic} after {DEAD_LETTER_S} s"
+        assert time.monotonic() < deadline, f"nothing in {topic} after {PATIENCE_S} s"
         time.sleep(0.05)
 
 
@@ -26,8 +25,8 @@ def test_retry_then_dead_letter(client: Driver, connection: Connection, topic: s
     client.send(named("p"), topic, ["good", "bad"], tags=["T"], keys=["k-good", "k-bad"])
     client.start_consumer(named("cq"), quick, topic, fail=["bad"], maxReconsume=2, delayLevel=1)
     client.start_consumer(named("cs"), slow, topic, fail=["bad"], maxReconsume=1)
-    client.wait_for(named("cq"), 4, 40)
-    client.wait_for(named("cs"), 3, 40)
+    client.wait_for(named("cq"), 4)
+    client.wait_for(named("cs"), 3)
     for consumer, attempts, pause_ms in (("cq", 3, 1000), ("cs", 2, 10_000)):
         tries = [message for message in client.received(named(consumer)) if message.body == "bad"]
         assert [one.reconsume_times for one in tries] == list(range(attempts))

@@ -19,10 +19,10 @@ from tests.interop.drivers import Drivers, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import CLUSTER_NAME, Cluster, Flavour
 from tests.interop.wire import GET_ROUTE, Connection
+from tests.patience import PATIENCE_S
 
 ROOMS = ("north", "south")
 QUEUES = 4  # of a topic, in each room
-PATIENCE_S = 40
 Shares = dict[str, list[str]]
 
 # Go takes a room's queues from the front of all queues of the topic, so only the first room's groups get their own.

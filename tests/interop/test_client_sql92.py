@@ -32,7 +32,7 @@ def test_push_by_sql(client: Driver, topic: str, named: Callable[[str], str]) ->
     client.wait_for(named("sql"), len(WANTED))
     client.send(named("p"), topic, ["late no"], tags="A", queueId=0, **{"property.price": 50})
     client.send(named("p"), topic, ["late yes"], tags="A", queueId=0, **{"property.price": 15})
-    got = client.wait_for(named("sql"), len(WANTED) + 1, 10)
+    got = client.wait_for(named("sql"), len(WANTED) + 1)
     assert {message.body for message in got} == WANTED | {"late yes"}
     client.shutdown(named("p"), named("sql"))
 

@@ -13,6 +13,7 @@ from tests.interop.driver import Driver
 from tests.interop.drivers import Drivers, needed
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
 QUEUES = 4
 ROOM = "here"
@@ -25,7 +26,6 @@ SHARES: dict[str, tuple[list[int], list[int]] | None] = {
     "NEARBY": ([0, 1], [2, 3]),
     "HASH": None,  # depends on the hash of the ids
 }
-PATIENCE_S = 40
 
 
 @pytest.fixture(scope="session")  # tests are ordered by client: a module fixture would be made three times

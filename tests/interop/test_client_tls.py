@@ -20,9 +20,9 @@ from tests.interop.driver import Driver, DriverError
 from tests.interop.drivers import Drivers
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
+from tests.patience import PATIENCE_S
 
 TOPIC = "Tls-topic"  # created by the first send
-RELOAD_MAX_S = 15
 
 both_versions = pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])
 
@@ -226,7 +226,7 @@ def test_new_certificate_is_used_without_a_restart(enforcing: Cluster, certifica
     before = {serial(address) for address in servers}
     assert len(before) == 1
     certificates.make("server")
-    deadline = time.monotonic() + RELOAD_MAX_S
+    deadline = time.monotonic() + PATIENCE_S
     while before & {serial(address) for address in servers}:
-        assert time.monotonic() < deadline, f"condition not met after {RELOAD_MAX_S} s"
+        assert time.monotonic() < deadline, f"condition not met after {PATIENCE_S} s"
         time.sleep(0.1)

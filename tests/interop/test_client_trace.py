@@ -11,9 +11,9 @@ from tests.interop.drivers import Drivers, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
 TRACE_TOPIC, OWN_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC", "OwnTraces"
-PATIENCE_S = 30
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 

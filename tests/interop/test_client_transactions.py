@@ -15,12 +15,12 @@ from tests.interop.drivers import CLIENTS, Drivers, needed
 from tests.interop.patience import wait
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
+from tests.patience import PATIENCE_S
 
 CHECKS_MAX = 15
 CONFIG = {"transactionTimeOut": 400, "transactionCheckInterval": 400}
 IMMUNITY_S = 2
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-PATIENCE_S = 60
 
 
 class Transactions:

@@ -11,6 +11,7 @@ from tests.interop.conftest import need_java
 from tests.interop.drivers import toolchain_missing
 from tests.interop.servers import JAVA_OPTIONS, Cluster, Pocketmq, start_proxy
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
 TOPICS = {"GrpcNormal": "NORMAL", "GrpcOrdered": "FIFO", "GrpcDelayed": "DELAY", "GrpcTransactional": "TRANSACTION"}
 WANTED = {
@@ -24,7 +25,6 @@ WANTED = {
 }
 """Group -> bodies and delivery attempts."""
 DELAY_MS, LATE_MS_MAX = 2000, 1000
-PATIENCE_S = 60
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 
 

@@ -22,6 +22,7 @@ from tests.interop.killing import SMALL_FILES, Ask, Load, kill_while_starting, l
 from tests.interop.patience import wait
 from tests.interop.servers import Cluster, Pocketmq
 from tests.interop.wire import RECALL_MESSAGE, SEND_MESSAGE_V2, SUCCESS, Connection, Record, send_fields
+from tests.patience import PATIENCE_S
 
 TOPIC, LAST_TOPIC, QUEUES = "Killed-timers", "Killed-timers-last", 4
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -41,7 +42,6 @@ ONE_IN_FAR, ONE_IN_RECALLS = 5, 8
 RECALLABLE_MAX = 300
 REPEATED_MAX = 100
 """Limit of messages delivered in one turn within BUDGET_S, with room for faster machines."""
-DELIVERY_DEADLINE_S = 60
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ def wait_for_the_last(connection: Connection, load: TimerLoad) -> None:
     """Wait for a timer that is due after all others. Timers are delivered by due time, so then all are delivered."""
     last_ms = max(timer.due_ms for timer in load.timers.values()) + MARGIN_MS
     connection.send(LAST_TOPIC, 0, b"last", {"TIMER_DELIVER_MS": str(last_ms)})
-    wait(lambda: connection.max_offset(LAST_TOPIC, 0) > 0, "the last timer", DELIVERY_DEADLINE_S)
+    wait(lambda: connection.max_offset(LAST_TOPIC, 0) > 0, "the last timer", PATIENCE_S)
 
 
 def audit(load: TimerLoad, copies: list[Record], stored: list[Record], ended_ms: list[int]) -> str:

@@ -11,9 +11,9 @@ from tests.interop.drivers import Drivers
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
 Admin = Callable[..., str]
-COMMIT_TIMEOUT_S = 20
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 SYSTEM_TOPICS = {
     "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", CLUSTER_NAME,
@@ -133,7 +133,7 @@ def test_topic_status_mqadmin_4_9_4(admin: Admin, traffic: Traffic) -> None:
 
 def test_consumer_progress_mqadmin_4_9_4(admin: Admin, traffic: Traffic) -> None:
     caught_up = rf"{traffic.group}\s+1\s+V4_9_4\s+PUSH\s+CLUSTERING\s+\d+\s+0"
-    deadline = time.monotonic() + COMMIT_TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:  # the client commits its offsets every 5 s
         every = [row for row in admin("consumerProgress").splitlines() if row.startswith(traffic.group)]
         assert len(every) == 1

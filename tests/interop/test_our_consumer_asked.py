@@ -14,10 +14,10 @@ from tests.interop.conftest import need_java
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, Cluster
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
 TOPIC, GROUP = "Asks-ours", "Asks-ours-g"
 BODIES = ["m0", "m1", "m2"]
-PATIENCE_S = 60
 
 
 class OurConsumer:

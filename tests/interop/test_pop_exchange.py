@@ -25,6 +25,7 @@ from tests.interop.patience import wait
 from tests.interop.servers import BROKER_NAME, Apache, Cluster, Flavour, Pocketmq
 from tests.interop.toolchain import jars
 from tests.interop.wire import SUCCESS, Answer, Connection, Record, records
+from tests.patience import PATIENCE_S
 
 POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, BATCH_ACK_MESSAGE = 200050, 200051, 200053, 200151
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -40,7 +41,6 @@ CONFIG: dict[str, object] = {
     "flushConsumerOffsetInterval": 500,
     "diskMaxUsedSpaceRatio": 95,
 }
-PATIENCE_S = 90
 
 
 def run(folder: Path, first: str, ending: str) -> None:

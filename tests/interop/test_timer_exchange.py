@@ -23,6 +23,7 @@ from tests.interop.patience import wait
 from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
 from tests.interop.toolchain import jars
 from tests.interop.wire import RECALL_MESSAGE, Answer, Connection, Record
+from tests.patience import PATIENCE_S
 
 TOPIC, QUEUES = "Timer-exchange", 4
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -51,7 +52,6 @@ EARLY_MS_MAX = {"pocketmq": 0, "apache": 1100}
 LATE_MS_MAX = {"pocketmq": 50, "apache": 2500}
 # For a delay that Apache has put into the timer topic again, the due time is known only in whole seconds.
 REROLLED_MS = 1000
-PATIENCE_S = 20
 _UNIT = struct.Struct(">iqiqiqiiq")
 
 

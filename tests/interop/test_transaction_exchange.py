@@ -16,6 +16,7 @@ from tests.interop.patience import wait
 from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
 from tests.interop.toolchain import jars
 from tests.interop.wire import CHECK_TRANSACTION_STATE, Connection, Record, record
+from tests.patience import PATIENCE_S
 
 TOPIC, GROUP = "Transaction-exchange", "exchange-pg"
 HALF, OP, PROGRESS_GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
@@ -36,7 +37,6 @@ ENDED = {"committed": COMMIT, "rolled back": ROLLBACK}
 OPEN = {"open, committed": COMMIT, "open, rolled back": ROLLBACK, "immune, committed": COMMIT}
 DELIVERED = {"committed", "open, committed", "immune, committed"}
 IMMUNITY_S = 8
-PATIENCE_S = 60
 
 
 def run(folder: Path, first: str, second: str, ending: str) -> None:

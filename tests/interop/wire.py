@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 SEND_MESSAGE_V2 = 310
 SEND_BATCH_MESSAGE = 320
 PULL_MESSAGE = 11
@@ -218,7 +220,7 @@ class Connection:
 
     def wait_for_max_offset(self, topic: str, queue_id: int, offset: int) -> None:
         """Wait until the queue has `offset` messages: Apache adds a message to its queue after it has answered the send."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while (found := self.max_offset(topic, queue_id)) < offset:
             assert time.monotonic() < deadline, (topic, queue_id, found, offset)
             time.sleep(0.01)

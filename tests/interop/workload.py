@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.interop.wire import SEND_MESSAGE_V2, Connection, Record, send_fields
+from tests.patience import PATIENCE_S
 
 GROUP = "Exchange-group"
 LONG_GROUP = "Exchange-" + "g" * 140  # its retry topic has over 127 bytes: a V2 record
@@ -83,7 +84,7 @@ def _consume(connection: Connection, version: str) -> None:
 def _half_message(connection: Connection, name: str) -> Record:
     properties = {"TRAN_MSG": "true", "PGROUP": PRODUCER_GROUP, "UNIQ_KEY": f"{name}-half", "KEYS": f"{name}-half"}
     connection.send(PLAIN, 1, f"{name}-half".encode(), properties, TRANSACTION_PREPARED)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:  # Apache indexes a moment after its answer
         # Not by a pull: 4.9.4 has no configuration of this topic at first.
         if half := connection.query(HALF_TOPIC, f"{name}-half"):

@@ -10,6 +10,7 @@ from pocketmq.broker.metrics.broker_source import BrokerSource
 from pocketmq.metrics.config import MetricsConfig
 from pocketmq.metrics.monitored import Monitored
 from pocketmq.namesrv.namesrv_source import NamesrvSource
+from tests.patience import PATIENCE_S
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -43,7 +44,7 @@ async def text_of(service, accept=OPEN_METRICS):
 
     def read():
         request = urllib.request.Request(f"{service.url}/metrics", headers={"Accept": accept})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.read().decode()
 
     return await asyncio.to_thread(read)

@@ -19,6 +19,7 @@ from pocketmq.store.format.message import Arrival
 from tests.broker.running import running_broker, running_namesrv, until
 from tests.metrics.metric_rules import problems_of
 from tests.metrics.scraped import families_of, monitored, text_of, value_of
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 DECLARED = [value for value in vars(names).values() if isinstance(value, Declared)]
@@ -46,7 +47,7 @@ async def test_messages_groups_and_delayed_messages_are_counted(servers):
         consumer = PushConsumer(address, "billing", "first")
         consumer.subscribe("Orders", lambda message: taken.set())
         async with consumer:
-            await asyncio.wait_for(taken.wait(), 20)
+            await asyncio.wait_for(taken.wait(), PATIENCE_S)
             families = families_of(await text_of(service))
             labels = {"consumer_group": "billing", "language": "python", "version": "v4_9_4", "consume_mode": "push"}
             assert value_of(families, "rocketmq_consumer_connections", **labels) == 1
@@ -200,7 +201,7 @@ async def test_a_broker_is_ready_only_if_a_send_would_succeed():
         broker.services.store.commit_log.refuse("disk", None)
         broker.services.config.broker_permission = 6
         await namesrv.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not (problems := source.problems()):
                 await asyncio.sleep(0.05)
         assert problems == [f"broker b: it is registered with none of its name servers (127.0.0.1:{namesrv.port})"]

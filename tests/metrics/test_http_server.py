@@ -9,8 +9,7 @@ import pytest
 
 from pocketmq.metrics import http_server
 from pocketmq.metrics.http_server import CONNECTIONS_MAX, HEAD_SIZE_MAX, HttpResponse, HttpServer
-
-DEADLINE_S = 20
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def server():
 
 
 def connect(server):
-    return socket.create_connection(("127.0.0.1", server.port), DEADLINE_S)
+    return socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
 
 
 def answer(connection):
@@ -91,7 +90,7 @@ def test_requests_being_answered_are_limited(server):
     with contextlib.ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
             stack.enter_context(connect(server)).sendall(b"GET /slow HTTP/1.1\r\n\r\n")
-        deadline_s = time.monotonic() + DEADLINE_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while server._admission._strangers or server._admission.count < CONNECTIONS_MAX:
             assert time.monotonic() < deadline_s
         assert ask(server, "GET /hello HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 503 ")
@@ -123,7 +122,7 @@ def test_a_client_that_reads_nothing_is_dropped(server, monkeypatch):
     server._routes["/much"] = much
     with connect(server) as connection:
         connection.sendall(b"GET /much HTTP/1.1\r\n\r\n")
-        deadline_s = time.monotonic() + DEADLINE_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while server._admission.count != 1 and time.monotonic() < deadline_s:
             time.sleep(0.01)
         while server._admission.count:

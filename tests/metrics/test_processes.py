@@ -12,6 +12,7 @@ import pytest
 
 from pocketmq.cli.processes import start_namesrv, start_up
 from tests.metrics.scraped import OPEN_METRICS, families_of, value_of
+from tests.patience import PATIENCE_S
 
 
 def url_of(server):
@@ -22,7 +23,7 @@ def url_of(server):
 
 def get(url):
     request = urllib.request.Request(url, headers={"Accept": OPEN_METRICS})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         return answer.read().decode()
 
 
@@ -52,7 +53,7 @@ def test_up_has_one_metrics_port_for_both_servers_and_stops_on_sighup(up):
     assert value_of(families, "pocketmq_namesrv_brokers", broker_cluster="DefaultCluster") == 1
     assert "process_resident_memory_bytes" in families
     server.process.send_signal(signal.SIGHUP)
-    assert server.process.wait(20) == 0
+    assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_up_starts_without_metrics_if_metrics_port_is_empty(up):

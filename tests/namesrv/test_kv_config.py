@@ -18,6 +18,7 @@ from pocketmq.runtime import atomic_file
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
+from tests.patience import PATIENCE_S
 
 
 def test_values_survive_a_restart_in_apaches_format(tmp_path):
@@ -76,7 +77,7 @@ class Disk:
         def counted(path, data):
             self.count += 1
             self.threads.add(threading.get_ident())
-            assert self.is_free.wait(60)
+            assert self.is_free.wait(PATIENCE_S)
             if self.is_refusing:
                 raise OSError(errno.ENOSPC, "No space left on device", str(path) + ".tmp")
             replace(path, data)
@@ -107,7 +108,7 @@ async def test_concurrent_puts_share_writes_off_the_loop_and_wait_for_them(tmp_p
     async with running(path) as call:
         disk.is_free.clear()
         going = [put(call, "first")]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not disk.count:
                 await asyncio.sleep(0.002)
         going += [put(call, f"k{n}") for n in range(300)]

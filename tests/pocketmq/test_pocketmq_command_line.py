@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-READY_S = 30.0
+from tests.patience import PATIENCE_S
 
 
 def pocketmq(*arguments: str, text: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
@@ -28,7 +28,7 @@ class Up:
         with open(self.out, "wb") as out:
             command = [sys.executable, "-m", "pocketmq", "up", "--port", "0", *arguments]
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=folder)
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + PATIENCE_S
         while len(self.ready_addresses()) < 2:
             assert self.process.poll() is None and time.monotonic() < deadline, self.out.read_text()
             time.sleep(0.01)
@@ -40,7 +40,7 @@ class Up:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.cli import processes
 from pocketmq.runtime import pid_file
+from tests.patience import PATIENCE_S
 
 HOST = os.uname().nodename
 
@@ -34,10 +35,10 @@ def test_brokers_on_two_stores_are_stopped_and_reported(tmp_path: Path, run_fold
         for name, broker in zip(("first", "second"), brokers, strict=True):
             assert f"The mqbroker({broker.process.pid}) is running on {tmp_path / name / 'store'}..." in stopped.stdout
             assert f"Send shutdown request to mqbroker({broker.process.pid}) OK" in stopped.stdout
-            assert broker.process.wait(30) == 0
+            assert broker.process.wait(PATIENCE_S) == 0
         assert namesrv.process.poll() is None
         assert mqshutdown("namesrv").returncode == 0
-        assert namesrv.process.wait(30) == 0
+        assert namesrv.process.wait(PATIENCE_S) == 0
     finally:
         for server in (*brokers, namesrv):
             server.stop()

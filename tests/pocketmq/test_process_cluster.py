@@ -24,9 +24,9 @@ from pocketmq.pytest_plugin import ClusterFactory, pocketmq_cluster_factory  # n
 from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime import properties_file
+from tests.patience import PATIENCE_S
 
 CONF = Path(__file__).parents[2] / "conf"
-PATIENCE_S = 30.0
 
 
 def members(namesrv: str) -> dict[str, list[str]]:
@@ -78,7 +78,7 @@ def up(folder: Path, *arguments: str) -> Iterator["tuple[subprocess.Popen[str], 
             yield process, said, address[0]
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(PATIENCE_S)
 
 
 def test_up_runs_a_layout_of_the_tutorial_and_stops_it(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_up_runs_a_layout_of_the_tutorial_and_stops_it(tmp_path: Path) -> None:
         until(lambda: send_status(address) == "SEND_OK", "both masters to have their slaves")
         pids = [int(line.split()[4]) for line in said.splitlines()[1:5]]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert (tmp_path / "pocketmq-store" / "broker-b-s" / "store").is_dir()
 
@@ -160,7 +160,7 @@ def test_cluster_keeps_changed_settings_and_has_metrics_and_logs(tmp_path: Path)
         assert (changed["fileReservedTime"], changed["autoCreateTopicEnable"]) == ("7", "false")
         pages = dict(re.findall(r"^Metrics of (\S+): (http\S+)$", said, re.MULTILINE))
         assert list(pages) == ["namesrv", "broker-a"]
-        with urllib.request.urlopen(pages["broker-a"], timeout=20) as page:
+        with urllib.request.urlopen(pages["broker-a"], timeout=PATIENCE_S) as page:
             assert b"rocketmq_topic_number" in page.read()
     assert {file.relative_to(tmp_path / "logs").as_posix() for file in (tmp_path / "logs").rglob("*.log")} == {
         "namesrv/namesrv.log", "broker-a/broker.log",

@@ -21,6 +21,7 @@ from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.tls import TlsConfig, TlsMode
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from tests.patience import PATIENCE_S
 
 RULES = """
 accounts:
@@ -52,7 +53,7 @@ def self_signed(folder: Path, name: str) -> tuple[str, str]:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
          "-keyout", key, "-out", cert, "-days", "30", "-subj", f"/CN={name}"],
-        check=True, capture_output=True, timeout=30,
+        check=True, capture_output=True, timeout=PATIENCE_S,
     )  # fmt: skip
     return cert, key
 
@@ -191,7 +192,7 @@ async def test_client_signs_requests_and_uses_tls(guarded: Guarded) -> None:
         await producer.send_batch([Message("T", b"one"), Message("T", b"two")])
         await producer.send_oneway(Message("T", b"three"))
         consumer.subscribe("T", lambda message: got.put_nowait(message.body))
-        async with consumer, asyncio.timeout(20):
+        async with consumer, asyncio.timeout(PATIENCE_S):
             assert {await got.get() for _ in range(3)} == {b"one", b"two", b"three"}
 
 

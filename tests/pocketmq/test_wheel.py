@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.spark_analytics.jvm import build
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 FOREIGN_TEST = """
@@ -29,7 +30,7 @@ def test_a_message_is_sent_and_consumed(pocketmq_cluster):
             await producer.create_topic("Foreign")
             consumer = PushConsumer(pocketmq_cluster.namesrv_address, "foreign", start="first")
             consumer.subscribe("Foreign", lambda message: came.append(message.body))
-            async with consumer, asyncio.timeout(30):
+            async with consumer, asyncio.timeout(90):
                 await producer.send(Message("Foreign", b"hello", delay_level=3))
                 pocketmq_cluster.advance("10s")
                 while not came:
@@ -131,7 +132,7 @@ def test_a_broker_starts_from_a_download_without_links(
         assert "boot success" in broker.stdout.readline()
     finally:
         broker.terminate()
-        assert broker.wait(30) == 0
+        assert broker.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("module", ["pocketmq", "pocketmq.namesrv", "pocketmq.broker", "pocketmq.spark_analytics"])

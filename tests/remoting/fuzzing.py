@@ -15,11 +15,11 @@ from pocketmq.remoting.codes import JSON
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.frame import FrameBuffer, FrameError, frame_head
 from pocketmq.remoting.header_keys import HeaderError, opaque_and_flag
+from tests.patience import PATIENCE_S
 from tests.remoting.recordings import all_recorded
 
 SENTINEL_CODE = 31_999
 """Request code that no server has; answered with 3."""
-DEADLINE_S = 10.0
 PEERS = 4
 BATCH = 16
 
@@ -113,7 +113,7 @@ class _Peer:
         question = encode_request(SENTINEL_CODE, None, b"", self._opaque)
         self._writer.write(b"".join([*frames, *question]))
         while True:
-            data = await asyncio.wait_for(self._reader.read(1 << 20), DEADLINE_S)
+            data = await asyncio.wait_for(self._reader.read(1 << 20), PATIENCE_S)
             assert data, f"closed after {frames!r}"
             for kind, header, _ in self._frames.feed(data):
                 command = decode_header(kind, header)
@@ -126,7 +126,7 @@ class _Peer:
         writer.write(data)
         writer.write_eof()
         with contextlib.suppress(ConnectionError):
-            await asyncio.wait_for(reader.read(), DEADLINE_S)
+            await asyncio.wait_for(reader.read(), PATIENCE_S)
         writer.close()
 
     def close(self) -> None:

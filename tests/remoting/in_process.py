@@ -10,9 +10,10 @@ from pocketmq.remoting.server import RemotingServer
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
+from tests.patience import PATIENCE_S
 
 
-async def until(condition: Callable[[], object], deadline_s: float = 5.0) -> None:
+async def until(condition: Callable[[], object], deadline_s: float = PATIENCE_S) -> None:
     """Wait for a condition, checked in each loop turn; fail after the deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s

@@ -19,6 +19,7 @@ from pocketmq.remoting.frame import FrameBuffer, frame_head
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.server import NotReading
+from tests.patience import PATIENCE_S
 from tests.remoting.test_remoting_server import ECHO, HOLD, Raw, table
 
 MIB = 1 << 20
@@ -74,7 +75,7 @@ async def test_connection_with_a_too_slow_frame_is_closed(remoting, caplog):
     server, address = await remoting.serve(table(), limits=limits)
     slow, healthy = await unfinished(address, 1000, 1), await Raw.connect(address)
     closing = asyncio.ensure_future(slow.closed())
-    opaque, end = 0, asyncio.get_running_loop().time() + 10
+    opaque, end = 0, asyncio.get_running_loop().time() + PATIENCE_S
     while not closing.done():
         assert asyncio.get_running_loop().time() < end, "the connection stays open although it sends single bytes"
         with contextlib.suppress(ConnectionError):
@@ -308,7 +309,7 @@ async def test_server_recovers_after_running_out_of_descriptors(remoting):
         healthy = await Raw.connect(f"{host}:{port}")
         assert await echoes(healthy)
         for _ in range(100):
-            connections.append(socket.create_connection((host, int(port)), 5))
+            connections.append(socket.create_connection((host, int(port)), PATIENCE_S))
         before = cpu_s(process.pid)
         end = time.monotonic() + 2
         opaque = 1
@@ -319,7 +320,7 @@ async def test_server_recovers_after_running_out_of_descriptors(remoting):
         assert cpu_s(process.pid) - before < 1, "the server uses the CPU in a busy loop"
         for one in connections:
             one.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             late = await Raw.connect(f"{host}:{port}")
             assert await echoes(late)
     finally:

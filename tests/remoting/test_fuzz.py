@@ -6,6 +6,7 @@ Each attacked server is a row of TARGETS: its factory, its request codes, and a 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ from tests.remoting.fuzzing import attack, hostile_frames
 from tests.remoting.in_process import in_process
 
 FRAMES = 100_000
-LATENCY_MAX_S = 2.0
+CPU_MAX_S = 1.0
+"""Limit of the CPU time of the event loop from a request to its answer."""
 
 
 class Target(NamedTuple):
@@ -84,23 +86,23 @@ async def running(server):
 
 
 async def serve_under_attack(target: Target) -> None:
-    server, loop = target.make(), asyncio.get_running_loop()
+    server = target.make()
     async with running(server) as address, in_process() as parts:
         client = parts.client()
         frames = hostile_frames(seed=4711, codes=list(target.codes))
         attacking = asyncio.ensure_future(attack(address, frames, FRAMES // len(TARGETS)))
         asked, slowest_s = 0, 0.0
         while not attacking.done():
-            began = loop.time()
+            began_s = time.thread_time()
             answer = await client.call(address, target.question)
-            slowest_s = max(slowest_s, loop.time() - began)
+            slowest_s = max(slowest_s, time.thread_time() - began_s)
             asked += 1
             assert answer.body
             await asyncio.wait({attacking}, timeout=0.01)
         await attacking
         await parts.until(lambda: len(server._server.channels.open) == 1)  # the healthy client's
     assert asked > 100
-    assert slowest_s < LATENCY_MAX_S
+    assert slowest_s < CPU_MAX_S
 
 
 @pytest.mark.parametrize("name", TARGETS)

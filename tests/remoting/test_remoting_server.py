@@ -12,6 +12,7 @@ from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.hosts import plain_host
 from pocketmq.runtime.turn import Phase
+from tests.patience import PATIENCE_S
 
 ECHO, HOLD, BIG, ASK_BACK = 1, 2, 3, 4
 
@@ -46,7 +47,7 @@ class Raw:
         """Return (opaque, code, body) of the next `count` frames."""
         got = []
         while len(got) < count:
-            data = await asyncio.wait_for(self.reader.read(65536), 5)
+            data = await asyncio.wait_for(self.reader.read(65536), PATIENCE_S)
             assert data, "the server closed the connection"
             got += self.frames.feed(data)
         return [(decode_header(kind, header).opaque, decode_header(kind, header).code, body) for kind, header, body in got]
@@ -54,7 +55,7 @@ class Raw:
     async def closed(self):
         """Return whether the server closes without sending another byte."""
         try:
-            return await asyncio.wait_for(self.reader.read(), 5) == b""
+            return await asyncio.wait_for(self.reader.read(), PATIENCE_S) == b""
         except ConnectionError:
             return True
 
@@ -104,7 +105,7 @@ async def test_http_client_gets_an_explanation_and_is_logged_once(remoting, capl
     for _ in range(3):
         raw = await Raw.connect(address)
         raw.writer.write(f"{method} /metrics HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        answer = (await asyncio.wait_for(raw.reader.read(), 20)).decode()
+        answer = (await asyncio.wait_for(raw.reader.read(), PATIENCE_S)).decode()
         assert answer.startswith("HTTP/1.1 400 Bad Request\r\n")
         assert "RocketMQ's remoting protocol, not HTTP" in answer
     said = [record.getMessage() for record in caplog.records]
@@ -115,7 +116,7 @@ async def test_a_tls_client_at_a_port_without_certificate_gets_an_alert(remoting
     _, address = await remoting.serve(table())
     host, port = address.split(":")
     with pytest.raises(ssl.SSLError, match="(?i)alert"):
-        await asyncio.wait_for(asyncio.open_connection(host, int(port), ssl=ssl.create_default_context()), 20)
+        await asyncio.wait_for(asyncio.open_connection(host, int(port), ssl=ssl.create_default_context()), PATIENCE_S)
     assert "it starts a TLS handshake, but this server has no certificate (tls.server.certPath)" in caplog.text
 
 
@@ -252,7 +253,7 @@ async def test_close_does_not_wait_for_a_peer_that_does_not_read(remoting, monke
     for opaque in range(12):
         raw.send(BIG, b"", opaque)
     await remoting.until(lambda: server.channels.open and next(iter(server.channels.open))._is_paused)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         await server.close()
     assert not server.channels.open
     raw.writer.close()

@@ -15,6 +15,7 @@ from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.tls import ClientAuth, TlsConfig, TlsMode, client_tls, server_tls
 from pocketmq.runtime.lifecycle import StartError
+from tests.patience import PATIENCE_S
 from tests.remoting.certificates import Authority
 
 ECHO, BIG = 1, 2
@@ -168,7 +169,7 @@ async def test_connection_without_handshake_is_dropped(remoting, files):
     _, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)), idle_s=0.05)
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
     writer.close()
 
 
@@ -186,7 +187,7 @@ async def test_pending_handshakes_have_a_timeout_and_make_room_for_clients(remot
     assert await echo(remoting, address) == b"hello", "a third connection takes the place of the oldest"
     for reader, writer in waiting:
         with contextlib.suppress(*CLOSED):
-            await asyncio.wait_for(reader.read(), 5)
+            await asyncio.wait_for(reader.read(), PATIENCE_S)
         writer.close()
 
 
@@ -199,22 +200,23 @@ async def test_frame_may_arrive_in_pieces(remoting, files):
         writer.write(frame[at : at + 1])
         await writer.drain()
         await asyncio.sleep(0)
-    size = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), 5), "big")
+    size = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), PATIENCE_S), "big")
     assert (await reader.readexactly(size)).endswith(b"hello")
     writer.close()
 
 
-async def test_closing_server_does_not_wait_for_handshakes(remoting, files):
+async def test_closing_server_does_not_wait_for_handshakes(remoting, files, monkeypatch):
+    monkeypatch.setattr("pocketmq.remoting.listener.HANDSHAKE_MAX_S", 1000.0)
     server, address = await remoting.serve(TABLE, tls=server_tls(enforcing(files)))
     host, _, port = address.rpartition(":")
     silent = await asyncio.open_connection(host, int(port))
     half = await asyncio.open_connection(host, int(port))
     half[1].write(b"\x16\x03\x01")
     await asyncio.sleep(0)
-    await asyncio.wait_for(server.close(), 3)
+    await asyncio.wait_for(server.close(), PATIENCE_S)
     for reader, writer in (silent, half):
         with pytest.raises(CLOSED):
-            await asyncio.wait_for(reader.readexactly(1), 5)
+            await asyncio.wait_for(reader.readexactly(1), PATIENCE_S)
         writer.close()
     with pytest.raises(OSError):
         await asyncio.open_connection(host, int(port))

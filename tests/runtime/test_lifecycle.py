@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from pocketmq.runtime.lifecycle import StartError, listening
+from tests.patience import PATIENCE_S
 
 PROGRAM = """
 import asyncio, os, signal, sys
@@ -58,7 +59,7 @@ def test_exit_code_and_message(name):
     if number is not None:
         assert ready.startswith("ready uvloop")
         process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == exit_code
     assert "stopping" in ready + out
     assert said in err
@@ -71,7 +72,7 @@ def test_second_signal_ends_the_process_at_once():
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "stopping\n"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode != 0
 
 

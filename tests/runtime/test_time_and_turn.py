@@ -9,6 +9,7 @@ import pytest
 from pocketmq.runtime.clock import SystemClock, VirtualClock
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Phase, Turn
+from tests.patience import PATIENCE_S
 
 DAY_MS = 86_400_000
 
@@ -33,7 +34,7 @@ async def test_timer_with_a_past_time_runs_in_the_next_turn():
     clock, ran = VirtualClock(100), asyncio.Event()
     Timers(clock, asyncio.get_running_loop()).at_ms(50, ran.set)
     assert not ran.is_set()
-    await asyncio.wait_for(ran.wait(), 5)
+    await asyncio.wait_for(ran.wait(), PATIENCE_S)
 
 
 async def test_liveness_timers_do_not_follow_message_time():
@@ -43,7 +44,7 @@ async def test_liveness_timers_do_not_follow_message_time():
     again = timers.every(0.001, lambda: ran.append("again"))
     clock.advance(400 * DAY_MS)
     assert ran == []
-    end = time.monotonic() + 5
+    end = time.monotonic() + PATIENCE_S
     while len(ran) < 2:
         assert time.monotonic() < end
         await asyncio.sleep(0.001)
@@ -64,7 +65,7 @@ async def test_finished_timer_leaves_no_reference_cycle():
         timers.after(0, lambda: ran.append("after"))
         timers.at_ms(clock.message_time_ms(), lambda: ran.append("at"))
         assert there() == before + 2
-        end = time.monotonic() + 5
+        end = time.monotonic() + PATIENCE_S
         while len(ran) < 2:
             assert time.monotonic() < end
             await asyncio.sleep(0)
@@ -85,7 +86,7 @@ async def test_system_timer_is_not_early_when_the_clock_is_set_back():
     due_ms = clock.message_time_ms() + 20
     Timers(clock, asyncio.get_running_loop()).at_ms(due_ms, ran.set)
     clock.behind_ms = 40
-    await asyncio.wait_for(ran.wait(), 5)
+    await asyncio.wait_for(ran.wait(), PATIENCE_S)
     assert clock.message_time_ms() >= due_ms
 
 
@@ -94,7 +95,7 @@ async def test_failed_callback_does_not_stop_the_others(kind, caplog):
     timers, ran = Timers(SystemClock(), asyncio.get_running_loop()), asyncio.Event()
     timer = getattr(timers, kind)(0.001 if kind != "at_ms" else 0, lambda: 1 / 0)
     timers.after(0.002, ran.set)
-    await asyncio.wait_for(ran.wait(), 5)
+    await asyncio.wait_for(ran.wait(), PATIENCE_S)
     timer.cancel()
     assert "a timer's callback failed" in caplog.text
 

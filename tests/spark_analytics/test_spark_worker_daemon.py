@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-DEADLINE_S = 30.0
+from tests.patience import PATIENCE_S
 
 
 def test_released_worker_ends_without_traceback() -> None:
@@ -32,15 +32,15 @@ def run_daemon(folder: str) -> None:
         assert daemon.stdout is not None
         size = int.from_bytes(daemon.stdout.read(4), "big")
         connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(DEADLINE_S)
+        connection.settimeout(PATIENCE_S)
         connection.connect(daemon.stdout.read(size))
         worker_pid = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
         connection.close()
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PATIENCE_S
         while is_there(worker_pid) and time.monotonic() < deadline:
             time.sleep(0.02)
         # Closing its stdin ends the daemon.
-        _, errors = daemon.communicate(timeout=DEADLINE_S)
+        _, errors = daemon.communicate(timeout=PATIENCE_S)
     assert not is_there(worker_pid)
     assert errors == b""
 

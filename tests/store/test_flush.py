@@ -7,6 +7,7 @@ from pathlib import Path
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.message_store import MessageStore
+from tests.patience import PATIENCE_S
 from tests.store.power_cut_disk import PowerCutDisk
 from tests.store.stores import ROOT, SteppedClock, message, open_store
 
@@ -132,7 +133,7 @@ def test_flush_thread_answers_sync_requests_of_the_event_loop(tmp_path: Path) ->
     flushed_offset = 0
     while flushed_offset < wanted:
         before = flushed_offset
-        flushed_offset, error, thread = answers.get(timeout=10)
+        flushed_offset, error, thread = answers.get(timeout=PATIENCE_S)
         assert error is None and thread == "flush" and flushed_offset >= before
     assert store.flushed_offset == wanted
     store.shutdown()

@@ -39,7 +39,7 @@ def put_and_sync(topics):
     store.request_sync(result.end_offset)
     end = 0
     while end < result.end_offset:
-        end, error = answers.get(timeout=20)
+        end, error = answers.get(timeout=PATIENCE_S)
         assert error is None, error
 put_and_sync(range(10))
 try:

@@ -16,6 +16,7 @@ from tests.interop.mqadmin_matrix.case import Case, Outcome, facts
 from tests.interop.mqadmin_matrix.payments import Payments
 from tests.interop.servers import CLUSTER_NAME, Apache, Cluster, Flavour, Pocketmq, auth_settings
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
 ADMIN = ("matrixAdmin", "matrixSecret")
 RULES = f"""
@@ -28,7 +29,6 @@ accounts:
 """
 TOOLS_YML = f"accessKey: {ADMIN[0]}\nsecretKey: {ADMIN[1]}\n"
 TOPIC, GROUP, QUEUES, PER_QUEUE = "Orders", "Billing", 2, 3
-SETTLE_TIMEOUT_S = 20
 
 
 class Tool(Protocol):
@@ -100,7 +100,7 @@ class AuthColumn:
 
     def _outcome(self, tool: Tool, case: Case, is_apache: bool) -> Outcome:
         expected = case.at_apache if is_apache and case.at_apache is not None else case.shows
-        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             exit_code, text = tool.run(self.cluster.namesrv_address, case.words(self.values), case.signed)
             outcome = Outcome(exit_code, facts(text, case.hides, self.values))
