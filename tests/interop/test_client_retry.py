@@ -7,6 +7,9 @@ from tests.interop.driver import Driver
 from tests.interop.wire import Connection
 from tests.patience import PATIENCE_S
 
+LATE_MS_MAX = 8_000
+"""Below the default pause, and above what a machine with much load needs."""
+
 
 def wait_for_messages(connection: Connection, topic: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
@@ -32,7 +35,7 @@ def test_retry_then_dead_letter(client: Driver, connection: Connection, topic: s
         assert [one.reconsume_times for one in tries] == list(range(attempts))
         assert {(one.topic, one.tags, one.keys) for one in tries} == {(topic, "T", "k-bad")}
         pauses = [after.arrived_at - before.arrived_at for before, after in zip(tries, tries[1:], strict=False)]
-        assert all(pause_ms - 1 <= pause <= pause_ms + 3000 for pause in pauses), pauses
+        assert all(pause_ms - 1 <= pause <= pause_ms + LATE_MS_MAX for pause in pauses), pauses
         assert len(client.received(named(consumer))) == attempts + 1, "the other message was repeated"
     for group, reconsume_times in ((quick, 2), (slow, 1)):
         dead = f"%DLQ%{group}"

@@ -24,7 +24,7 @@ WANTED = {
     "decided": [("asked for", 1), ("committed", 1)],
 }
 """Group -> bodies and delivery attempts."""
-DELAY_MS, LATE_MS_MAX = 2000, 1000
+DELAY_MS, LATE_MS_MAX = 2000, 10_000
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
 
 

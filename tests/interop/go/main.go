@@ -178,7 +178,7 @@ func startProducer(r request) error {
 		producer.WithNameServer(namesrv),
 		producer.WithInstanceName(name + strconv.Itoa(os.Getpid())),
 		producer.WithGroupName(r.text("group", name+"-group")),
-		producer.WithSendMsgTimeout(10 * time.Second),
+		producer.WithSendMsgTimeout(30 * time.Second),
 		producer.WithCompressMsgBodyOverHowmuch(r.number("compressOver", 4096)),
 		producer.WithQueueSelector(chosenQueue{producer.NewRoundRobinQueueSelector()}),
 	}

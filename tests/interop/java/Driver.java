@@ -211,6 +211,7 @@ public final class Driver {
 
     private <C extends ClientConfig> C configured(C client, Request request, String name) {
         client.setNamesrvAddr(namesrv);
+        client.setMqClientApiTimeout(30_000); // for a machine with much load; the default is 3 s
         client.setInstanceName(name + "@" + ProcessHandle.current().pid());
         client.setPollNameServerInterval(Integer.getInteger("driver.pollNameServerIntervalMs", 1000));
         client.setHeartbeatBrokerInterval(2000);
@@ -238,7 +239,7 @@ public final class Driver {
         DefaultMQProducer producer = request.flag("transactional") ? transactional(request, name, group)
             : new DefaultMQProducer(group, signing(request), traceTopic != null, traceTopic);
         configured(producer, request, name);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(30_000);
         producer.setCompressMsgBodyOverHowmuch(request.number("compressOver", 4096));
         producer.start();
         producers.put(name, producer);
