@@ -1,7 +1,7 @@
 """Processes that end with this process, also if it is killed.
 
-The kernel ends a process when the *thread* that started it ends (`runtime.parent`). So one thread, which lives as long as
-this process, starts all of them.
+The kernel ends a process when the *thread* that started it ends (`runtime.process_start`). So one thread, which lives as
+long as this process, starts all of them.
 """
 
 import functools
@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import IO, Any
 
-from pocketmq.runtime import parent
+from pocketmq.runtime import process_start
 
 Process = subprocess.Popen[bytes]
 _Jobs = SimpleQueue[tuple[Callable[[], Process], Future[Process]]]
@@ -27,11 +27,11 @@ def start(command: Sequence[str], output: IO[bytes]) -> Process:
 
 def start_program(command: Sequence[str], **options: Any) -> Process:
     """Start any program, such as a JVM, with the options of `subprocess.Popen`."""
-    return _start([sys.executable, "-I", "-S", parent.__file__, *command], **options)
+    return _start([sys.executable, "-I", "-S", process_start.__file__, *command], **options)
 
 
 def _start(command: Sequence[str], env: Mapping[str, str] | None = None, **options: Any) -> Process:
-    environment = {**(os.environ if env is None else env), parent.PARENT: str(os.getpid())}
+    environment = {**(os.environ if env is None else env), process_start.PARENT: str(os.getpid())}
     started: Future[Process] = Future()
     _jobs(os.getpid()).put((lambda: subprocess.Popen(command, env=environment, **options), started))
     return started.result()

@@ -13,7 +13,7 @@ from pocketmq.cli.processes import NotReady
 from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, say, warn
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.lifecycle import StopRequest
-from pocketmq.runtime.parent import end_with_parent
+from pocketmq.runtime.process_start import end_with_parent
 
 _BY_LAYOUT = {
     "brokerName": "the layout names the brokers",

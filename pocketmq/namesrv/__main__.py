@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pocketmq.runtime.c_allocator import use_c_allocator
 from pocketmq.runtime.command_line import server_arguments
+from pocketmq.runtime.process_start import use_c_allocator
 
 if TYPE_CHECKING:
     from pocketmq.metrics.monitored import Monitored

@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeVar
 
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.freed_memory import FreedMemory
-from pocketmq.runtime.parent import end_with_parent
+from pocketmq.runtime.process_start import end_with_parent
 
 log = logging.getLogger("runtime")
 

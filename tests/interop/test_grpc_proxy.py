@@ -53,7 +53,7 @@ def test_every_kind_of_message_by_grpc(cluster: Cluster, tmp_path: Path) -> None
         proxy, address = start_proxy(tmp_path / "proxy", cluster.namesrv_address)
         rows_wanted = sum(map(len, WANTED.values()))
         command = ["java", *JAVA_OPTIONS, f"-Duser.home={tmp_path}", "-Xmx256m", "-cp", toolchain.grpc_class_path(),
-                   "GrpcClient", address, str(rows_wanted), str(PATIENCE_S), *TOPICS]  # fmt: skip
+                   "GrpcClient", address, str(rows_wanted), f"{PATIENCE_S:.0f}", *TOPICS]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S, cwd=tmp_path)
     except toolchain.ToolchainMissing as missing:
         toolchain_missing(f"Apache's proxy: {missing}")

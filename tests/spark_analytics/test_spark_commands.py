@@ -108,7 +108,7 @@ def test_damage_is_reported_without_stack_traces(
     path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 200 + path.read_bytes()[5200:])
     assert command("export", store, "--out", tmp_path / "out") == 1
     said = capfd.readouterr().err
-    assert "error: damaged record at physical offset 4910" in said
+    assert "error: [ROCKETMQ_DAMAGED_RECORD] damaged record at physical offset 4910" in said
     assert "\tat " not in said and "Traceback" not in said
 
 

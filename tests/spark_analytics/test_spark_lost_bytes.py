@@ -49,7 +49,8 @@ def test_truncated_file_is_damaged_after_its_last_complete_record(tmp_path: Path
     begin = 1000 + size // SIZE * SIZE
     says = f"damaged record at physical offset {begin} of {path}: records up to physical offset 2000 are lost: "
     with pytest.raises(
-        DamagedRecordError, match=f"^{says}the file has {size} of 1000 bytes, and the next file begins there;"
+        DamagedRecordError,
+        match=rf"^\[ROCKETMQ_DAMAGED_RECORD\] {says}the file has {size} of 1000 bytes, and the next file begins there;",
     ):
         physical_offsets(store, maxPartitionBytes=split_size)
     left = [own for own in log.physical_offsets if not begin <= own < 2000]

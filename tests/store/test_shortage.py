@@ -21,6 +21,7 @@ SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN
 # A store in a process without free descriptors: it creates queues and log files, syncs, reads and stops.
 CHILD = """
 import os, queue, resource, sys
+from tests.patience import PATIENCE_S
 from tests.store.stores import bodies, message, open_store
 from pocketmq.store.disk.file_disk import FileDisk
 
