@@ -26,7 +26,7 @@ class Peer:
     seconds: float
     rate: float
     metrics: str = ""
-    """Address of the broker's metricsPort; empty: there is none."""
+    """Address of the broker's metricsPort; empty if the broker has no such port."""
     sent: int = 0
     refused: int = 0
     """Connections that could not be opened."""

@@ -54,7 +54,7 @@ def safe_name(name: str) -> str:
 
 
 def write_beside_others(path: Path, data: bytes, mode: int) -> None:
-    """Write a file in a folder that is open to all users: a link that somebody has put there is not followed.
+    """Write a file in a folder to which all users may write, without following a symbolic link in its place.
 
     `mode`: of a new file. Raises OSError.
     """

@@ -1,6 +1,6 @@
-"""What a process does first: it chooses its allocator, and ends with the process that started it, also if that is killed.
+"""First steps of a process: choose the memory allocator, and end when the parent process ends, even if that is killed.
 
-As a program, it executes the command in its arguments so that it ends with its parent: for programs that are not ours.
+Run as a program, this module executes the command in its arguments so that the command ends with its parent.
 """
 
 import os

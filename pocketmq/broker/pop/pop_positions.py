@@ -1,4 +1,4 @@
-"""Where groups pop next, taken from the check points in the log.
+"""Recovery of the consumer offsets of popping groups from the check points in the log.
 
 Consumer offsets are written at intervals. After a kill, or when a slave's store becomes a master's, those of popping groups
 are some seconds old: messages that were popped since then, also acknowledged ones, would be handed out again. Each pop puts

@@ -1,4 +1,4 @@
-"""Which timer messages are delivered, found by their copies in the log.
+"""Detection of timer messages that were delivered already, by their copies in the log.
 
 The timer files of a broker tell it exactly. Those of a slave's store are copied from its master every few seconds, so when
 it is started as a master, messages delivered since then would be delivered again. Their copies are in the log. A copy has

@@ -53,9 +53,10 @@ class TimerRecord(NamedTuple):
 def cancel_key(properties: dict[str, str]) -> str | None:
     """Return the key of the messages that a record cancels; None if it is a message itself.
 
-    TIMER_DEL_UNIQKEY names messages of the record's own topic: it may be set by whoever may send to that topic, while unique
-    keys are chosen by clients and may be the same in several topics. A record of this broker's commands cancels one message
-    by its place, and has the unique key for other brokers. If one of them stored the record again, the place does not count.
+    TIMER_DEL_UNIQKEY names messages of the record's own topic only: every client that may send to the topic can set it, and
+    several topics may contain the same unique key, because clients choose it. A record of this broker's commands cancels
+    one message by its place, and has the unique key for other brokers. If one of them stored the record again, the place
+    does not count.
     """
     name = properties.get(TIMER_DEL_UNIQKEY)
     if name is None:

@@ -1,4 +1,4 @@
-"""What the ConsumeQueues prove about a stretch of the log: which records are in it, and which bytes remain unknown.
+"""Coverage of the log by ConsumeQueues: the records of a stretch that units prove, and the bytes that remain unknown.
 
 A unit gives the position and size of one record, its folder the topic. Where the units of all queues lie end to end, each
 byte belongs to a known record, so no other record of a wanted topic can be there. Bytes that no unit claims, or that several
