@@ -148,6 +148,22 @@ def test_separate_retry_queues_keep_the_priority(started: Callable[..., Prioriti
     }
 
 
+@pytest.mark.parametrize(("ascending", "wanted"), [
+    ("true", [*range(2 * QUEUES - 1, -1, -1)]), ("false", [*range(QUEUES, 2 * QUEUES), *range(QUEUES)])
+])  # fmt: skip
+def test_topic_is_expanded_while_retries_wait(started: Callable[..., Priorities], ascending: str, wanted: list[int]) -> None:
+    path = started(useSeparateRetryQueue="true", priorityOrderAsc=ascending)
+    path.send(*range(QUEUES))
+    assert len(path.pop(32, SHORT_MS, POLL_MS)) == QUEUES
+    wait(lambda: _is_stored_again(path, QUEUES), "the messages to be stored again", PATIENCE_S)
+    with Connection(path.address) as connection:
+        connection.create_topic(path.topic, 2 * QUEUES, attributes="+message.type=PRIORITY")
+    path.send(*range(QUEUES, 2 * QUEUES))
+    found = path.received(32, INVISIBLE_MS, POLL_MS)
+    assert [(one.body, one.queue_id) for one in found] == [(f"p{priority}", priority) for priority in wanted]
+    assert [one.reconsume_times for one in found] == [int(priority < QUEUES) for priority in wanted]
+
+
 def _retry_topic(path: Priorities, with_v2: str) -> str:
     return f"%RETRY%{path.group}{'+' if with_v2 == 'true' else '_'}{path.topic}"
 
