@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Final
 
-from bench.hostile import cost, memory, name_server, poison
+from bench.hostile import catch_up, cost, memory, name_server, poison
 from bench.hostile.peer import Peer
 
 Attack = Callable[[Peer], None]
@@ -20,7 +20,14 @@ def _of(module: ModuleType) -> dict[str, Attack]:
     return {name.replace("_", "-"): attack for name, attack in public.items() if callable(attack) and name[0] != "_"}
 
 
-ATTACKS: Final[dict[str, Attack]] = {"none": none, **_of(cost), **_of(poison), **_of(memory), **_of(name_server)}
+ATTACKS: Final[dict[str, Attack]] = {
+    "none": none,
+    **_of(cost),
+    **_of(poison),
+    **_of(memory),
+    **_of(name_server),
+    **_of(catch_up),
+}
 
 
 def described(name: str) -> str:
