@@ -31,7 +31,7 @@ def main() -> None:
         ATTACKS[options.name](peer)
     finally:
         peer.close_all()
-    print(json.dumps({"sent": peer.sent, "refused": peer.refused}))
+    print(json.dumps({"sent": peer.sent, "refused": peer.refused, "slave_p99": peer.slave_p99_ms}))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from pathlib import Path
 from bench.hostile import frames
 from bench.hostile.measure import percentile_ms
 from bench.hostile.peer import BROKER_NAME, Peer
-from bench.hostile.result import P99_MS_MAX
 from pocketmq.cli import processes
 from pocketmq.cli.processes import Server
 
@@ -35,8 +34,7 @@ def slave_catching_up(peer: Peer) -> None:
             sending.join()
             slave.process.send_signal(signal.SIGCONT)
             slave.stop()
-    if (p99_ms := percentile_ms(samples, 0.99)) > P99_MS_MAX:
-        raise RuntimeError(f"the slave's p99 is {p99_ms:.0f} ms")
+    peer.slave_p99_ms = percentile_ms(samples, 0.99)
 
 
 def _bursts() -> Iterator[bytes]:

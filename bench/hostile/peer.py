@@ -30,6 +30,8 @@ class Peer:
     sent: int = 0
     refused: int = 0
     """Connections that could not be opened."""
+    slave_p99_ms: float = 0.0
+    """Latency of requests to a slave that the attack started itself."""
     _sockets: set[socket.socket] = field(default_factory=set)
 
     def __post_init__(self) -> None:

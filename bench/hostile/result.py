@@ -60,12 +60,14 @@ class Result:
     failed: int
     is_alive: bool
     failure: str = ""
+    slave_p99: float = 0.0
+    """The same of requests to the slave, in the attack that has one."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def p99(self) -> float:
-        """Return the worst p99 of sends, of the way to the consumer, of held pulls and of routes during the attack."""
-        return max(self.send_p99, self.receive_p99, self.hold_p99, self.route_p99)
+        """Return the worst p99 of sends, of the way to the consumer, of held pulls, of routes and of a slave."""
+        return max(self.send_p99, self.receive_p99, self.hold_p99, self.route_p99, self.slave_p99)
 
     @property
     def problems(self) -> list[str]:

@@ -133,6 +133,7 @@ def _result(
         failed=len(failures),
         is_alive=True,
         failure=failures[0] if failures else "",
+        slave_p99=outcome.get("slave_p99", 0.0),
         notes=[text for text in (outcome.get("error", ""),) if text],
     )
 
