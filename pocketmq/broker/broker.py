@@ -36,7 +36,6 @@ from pocketmq.runtime.lifecycle import StartError, listening
 from pocketmq.runtime.priority import run_in_real_time
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timer
-from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import NO_ROOM, Disk, StoreError, no_room
 from pocketmq.store.disk.file_disk import FileDisk
@@ -220,7 +219,7 @@ class Broker:
         return ServerTls(bool(self.config.ha_use_tls), self._tls.certificates, "haUseTLS is true")
 
     def _keep_house(self, services: Services) -> None:
-        every, slices = services.timers.every, WorkSlices(services.timers)
+        every, slices = services.timers.every, services.slices
         offsets_s = self.config.flush_consumer_offset_interval / 1000
         self._housekeeping = [
             every(offsets_s, self._persist_offsets),

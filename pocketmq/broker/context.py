@@ -8,6 +8,7 @@ from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
+from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.message_store import MessageStore
 
 
@@ -22,6 +23,8 @@ class Context:
     store: MessageStore
     clock: Clock
     timers: Timers
+    slices: WorkSlices
+    """Runs all long work of the event loop, so that its parts share one budget."""
     turn: Turn
     loop: asyncio.AbstractEventLoop
     steps: ClockSteps

@@ -94,7 +94,7 @@ class Services:
     turn: "Turn"
     timers: "Timers"
     slices: "WorkSlices"
-    """Runs long work of request handlers in slices."""
+    """Runs all long work in slices."""
     clock: "Clock"
     store_host: bytes
     """The advertised address as it is stored in records: 4 or 16 bytes of address, then 4 of port."""

@@ -189,9 +189,9 @@ class _Parts:
         name_server_tls: ReloadingContext | None, master_tls: ReloadingContext | None, timer_slots: int,
     ) -> None:  # fmt: skip
         host, advertised_port = advertised_host(config), config.advertised_port or port
-        clock = store.clock
+        clock, timers = store.clock, Timers(store.clock, loop)
         self.context = Context(
-            config, store, clock, Timers(clock, loop), Turn(loop), loop, ClockSteps(clock),
+            config, store, clock, timers, WorkSlices(timers), Turn(loop), loop, ClockSteps(clock),
             pack_host(host.address, advertised_port),
         )  # fmt: skip
         self.broker_address = f"{host.name}:{advertised_port}"
@@ -203,7 +203,7 @@ class _Parts:
     def services(self) -> Services:
         """Load the tables and make everything."""
         context = self.context
-        config, store, clock, timers = context.config, context.store, context.clock, context.timers
+        config, store, clock, timers, slices = context.config, context.store, context.clock, context.timers, context.slices
         how: Any = {"with_lmq": store.config.enable_lmq, "writer": self.tables, "is_copy": store.config.is_slave}
         topics = TopicConfigManager(config, self._file("topics"), clock, **how)
         groups = SubscriptionGroupManager(config, self._file("subscriptionGroup"), clock, **how)
@@ -231,7 +231,7 @@ class _Parts:
         route_barrier = RouteBarrier(registration, timers, self._route_wait_s(), topics.unwritten)
         topics.topic_changed.subscribe(route_barrier.topic_changed)
         topics.taken_back.subscribe(lambda _: registration.register())
-        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, context.turn), filters.unregister)
+        clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, slices, context.turn), filters.unregister)
         locks = RebalanceLock(clock, config.rebalance_lock_max_live_time, config.max_locked_queues)
         progress = TransactionProgress()
         check = TransactionCheck(context, putter, progress, topics, clients)
@@ -242,9 +242,9 @@ class _Parts:
             filters=filters,
             clients=clients,
             locks=locks,
-            lock_holds=LockRequestHoldService(timers, locks, clients, HoldLimits(*config.hold_limits)),
-            absent_holders=AbsentHolders(locks, clients, timers, config.lock_grace_millis, config.broker_name),
-            holds=PullRequestHoldService(timers, store.reader.any_matches, HoldLimits(*config.hold_limits)),
+            lock_holds=LockRequestHoldService(timers, slices, locks, clients, HoldLimits(*config.hold_limits)),
+            absent_holders=AbsentHolders(locks, clients, timers, slices, config.lock_grace_millis, config.broker_name),
+            holds=PullRequestHoldService(timers, slices, store.reader.any_matches, HoldLimits(*config.hold_limits)),
             putter=putter,
             schedule=schedule,
             timer_messages=timer_messages,
@@ -265,7 +265,7 @@ class _Parts:
             config_version=DataVersion(0, clock.message_time_ms()),
             turn=context.turn,
             timers=timers,
-            slices=WorkSlices(timers),
+            slices=slices,
             clock=clock,
             store_host=context.store_host,
             broker_address=self.broker_address,

@@ -1,8 +1,9 @@
 """Long computations of the event loop, run in short slices so that other requests are served in between.
 
-Work is an iterator that does one small piece per step. While work is waiting, at most half of the loop's time is spent on
-it: after a slice it pauses for as long as the slice took. Several pieces of work take turns. A piece may take as long as a
-slice; even then no slice takes much longer than `LONG_SLICE_S` and a piece.
+Work is an iterator that does one small piece per step. All work of an event loop has one `WorkSlices`, which limits the sum
+of what many peers cause at the same time: at most half of the loop's time is spent on it, because after a slice it pauses
+for as long as the slice took. Several pieces of work take turns. A piece may take as long as a slice; even then no slice
+takes much longer than `LONG_SLICE_S` and a piece.
 """
 
 import logging
@@ -34,28 +35,32 @@ class WorkSlices:
 
     def start(self, work: Iterator[None]) -> None:
         """Do at least PIECES_MIN pieces now unless they are long, more while this slice lasts, the rest in later slices."""
-        now = time.monotonic()
+        began_s = now = time.monotonic()
         if not self._waiting and now >= self._pause_end_s:
             self._begin_slice(now)
-        count = 0
-        while now < self._end_s or (count < PIECES_MIN and time.thread_time() < self._cpu_end_s):
-            if not self._step(work):
-                return
+        count, has_more = 0, True
+        while has_more and (now < self._end_s or (count < PIECES_MIN and time.thread_time() < self._cpu_end_s)):
+            has_more = self._step(work)
             count += 1
             now = time.monotonic()
-        self._put_off(work)
+        self._pause_end_s = max(self._pause_end_s, now) + now - began_s
+        if has_more:
+            self._waiting.append(work)
+            if len(self._waiting) == 1:
+                self._pause(now)
 
     def _begin_slice(self, now: float) -> None:
-        self._end_s, self._pause_end_s = now + SLICE_S, now + SLICE_S + PAUSE_S
+        self._end_s, self._pause_end_s = now + SLICE_S, now
         self._cpu_end_s = time.thread_time() + LONG_SLICE_S
 
-    def _put_off(self, work: Iterator[None]) -> None:
-        if not self._waiting:
-            self._timers.after(PAUSE_S, self._go_on)
-        self._waiting.append(work)
+    def _pause(self, now: float) -> None:
+        self._timers.after(max(PAUSE_S, self._pause_end_s - now), self._go_on)
 
     def _go_on(self) -> None:
         began_s, waiting = time.monotonic(), self._waiting
+        if began_s < self._pause_end_s:  # other work was begun during the pause
+            self._pause(began_s)
+            return
         self._begin_slice(began_s)
         try:
             while waiting and time.monotonic() < self._end_s:
@@ -64,10 +69,9 @@ class WorkSlices:
                     waiting.append(work)
         finally:
             now = time.monotonic()
-            pause_s = max(PAUSE_S, now - began_s)
-            self._pause_end_s = now + pause_s
+            self._pause_end_s = now + now - began_s
             if waiting:
-                self._timers.after(pause_s, self._go_on)
+                self._pause(now)
 
     @staticmethod
     def _step(work: Iterator[None]) -> bool:

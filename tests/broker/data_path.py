@@ -18,6 +18,7 @@ from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.record import Record, bounds, decode_record
 from tests.broker import built
+from tests.patience import PATIENCE_S
 
 STORE_HOST = pack_host("127.0.0.1", built.PORT)
 TOPIC = "T"
@@ -204,7 +205,7 @@ def pull_header(queue_offset: int = 0, **fields: Any) -> PullMessageRequestHeade
     return PullMessageRequestHeader(**settings)
 
 
-async def until(condition: Any, deadline_s: float = 5.0) -> None:
+async def until(condition: Any, deadline_s: float = PATIENCE_S) -> None:
     """Run loop turns until a condition holds; fail after a deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_s

@@ -14,6 +14,7 @@ from pocketmq.remoting.codes import JSON, RequestCode, ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.header import ext_map
 from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.message import Arrival
 from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 
@@ -37,7 +38,8 @@ class PoisonedChannel(StubChannel):
 
 
 def service(path, limits=HoldLimits(), any_matches=lambda *_: False):  # noqa: B008
-    return PullRequestHoldService(Timers(path.clock, path.services.timers._loop), any_matches, limits)
+    timers = Timers(path.clock, path.services.timers._loop)
+    return PullRequestHoldService(timers, WorkSlices(timers), any_matches, limits)
 
 
 def held_pulls(holds, count, channel_of, matches=None, timeout_s=60.0, serve=Response):
@@ -91,7 +93,8 @@ async def test_stop_answers_all_held_pulls_despite_an_unsendable_one(path):
 
 
 async def test_unsendable_answer_of_a_pop_stops_no_other_pop(path):
-    polling = PopLongPollingService(Timers(path.clock, path.services.timers._loop))
+    timers = Timers(path.clock, path.services.timers._loop)
+    polling = PopLongPollingService(timers, WorkSlices(timers), HoldLimits())
     poisoned, healthy = PoisonedChannel(5), StubChannel(6)
     for channel in (poisoned, healthy):
         deferred = polling.wait((TOPIC, "g", -1), (TOPIC,), Response, Response, 15.0, channel)

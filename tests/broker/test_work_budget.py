@@ -1,7 +1,7 @@
 """Filters of peers on records of peers: no request occupies the event loop for long, and none loses a message by that."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -135,17 +135,40 @@ def test_many_terms_mean_the_same_as_few(properties: bytes, count: int) -> None:
         assert compile_expression(f" {word} ".join([term] * count))([entries_from(properties)]) == few, term
 
 
+def long_work(done: list[int], number: int, piece_s: float = 0.002, pieces: int = 40) -> Iterator[None]:
+    """Work of long pieces."""
+    for _ in range(pieces):
+        end_s = work_slices.time.thread_time() + piece_s
+        while work_slices.time.thread_time() < end_s:
+            pass
+        done.append(number)
+        yield
+
+
 async def test_long_pieces_of_new_work_are_put_off(path: DataPath) -> None:
     slices, done = WorkSlices(path.services.timers), []
-
-    def work():
-        for number in range(40):
-            end_s = work_slices.time.thread_time() + 0.002
-            while work_slices.time.thread_time() < end_s:
-                pass
-            done.append(number)
-            yield
-
-    slices.start(work())
+    slices.start(long_work(done, 0))
     assert 0 < len(done) < work_slices.PIECES_MIN
     await until(lambda: len(done) == 40)
+
+
+async def test_all_work_begun_at_the_same_time_has_one_budget(path: DataPath) -> None:
+    slices, done = path.services.slices, []
+
+    def begun() -> None:
+        for number in range(40):
+            slices.start(long_work(done, number, pieces=3))
+
+    assert cpu_s(begun, 1) < LIMIT_S
+    assert 0 < len(done) < 40, "not even the first piece of each is done at once"
+    await until(lambda: len(done) == 3 * 40)
+    assert done.index(39) < 60, "they take turns"
+
+
+async def test_short_work_begun_one_after_the_other_pauses(path: DataPath) -> None:
+    """Work that ends within its first slice is charged as well."""
+    slices, done = path.services.slices, []
+    for number in range(20):
+        slices.start(long_work(done, number, piece_s=0.01, pieces=1))
+    assert len(done) < 20
+    await until(lambda: len(done) == 20)

@@ -33,7 +33,13 @@ class AbsentHolders:
     """The absent holders, each with the monotonic time at which its locks are freed."""
 
     def __init__(
-        self, locks: RebalanceLock, clients: ClientRegistry, timers: Timers, grace_ms: int, broker_name: str
+        self,
+        locks: RebalanceLock,
+        clients: ClientRegistry,
+        timers: Timers,
+        slices: WorkSlices,
+        grace_ms: int,
+        broker_name: str,
     ) -> None:
         """`grace_ms`: time in which an absent client can come back."""
         self._locks = locks
@@ -43,7 +49,7 @@ class AbsentHolders:
         self._broker_name = broker_name
         self._absent: dict[LockHolder, float] = {}
         self._timer: Timer | None = None
-        self._slices = WorkSlices(timers)
+        self._slices = slices
 
     def asked(self, group: str, client_id: str, channel: Channel) -> None:
         """Note that a client requested locks over `channel`; from now on the close of `channel` makes it absent."""

@@ -29,10 +29,10 @@ LATER_S: Final = 0.1
 class GroupNotifier:
     """The groups that changed and are not notified yet."""
 
-    def __init__(self, timers: Timers, turn: Turn) -> None:
+    def __init__(self, timers: Timers, slices: WorkSlices, turn: Turn) -> None:
         self._timers = timers
         self._turn = turn
-        self._slices = WorkSlices(timers)
+        self._slices = slices
         self._changed: dict[str, ConsumerGroupInfo] = {}
         self._later: dict[str, ConsumerGroupInfo] = {}
         turn.add(Phase.WAKE, self._end_turn)

@@ -66,13 +66,13 @@ H = TypeVar("H", bound=HeldRequest)
 class HeldRequests(ABC, Generic[H]):
     """Held requests of one kind, by connection. Subclasses add their own keys."""
 
-    def __init__(self, timers: Timers, limits: HoldLimits) -> None:
+    def __init__(self, timers: Timers, slices: WorkSlices, limits: HoldLimits) -> None:
         self._timers = timers
         self._limits = limits
         self._channels: dict[Channel, dict[H, None]] = {}
         self._largest: list[Channel] = []
         self._wheel: DeadlineWheel[H] = DeadlineWheel()
-        self._slices = WorkSlices(timers)
+        self._slices = slices
         self._timer: Timer | None = None
         self._timer_due_s = float("inf")
         self._refused = RefusalLog(log, now=timers.clock.monotonic)

@@ -18,6 +18,7 @@ from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
 from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.work_slices import WorkSlices
 
 _QUEUE_SIZE = 256
 """Bytes added to the size of a held request for each queue that it waits for."""
@@ -53,8 +54,10 @@ class LockHold(HeldRequest):
 class LockRequestHoldService(HeldRequests[LockHold]):
     """The held lock requests: one per group and connection, and by the queues that they wait for."""
 
-    def __init__(self, timers: Timers, locks: RebalanceLock, clients: ClientRegistry, limits: HoldLimits) -> None:
-        super().__init__(timers, limits)
+    def __init__(
+        self, timers: Timers, slices: WorkSlices, locks: RebalanceLock, clients: ClientRegistry, limits: HoldLimits
+    ) -> None:
+        super().__init__(timers, slices, limits)
         self._locks = locks
         self._clients = clients
         self._requests: dict[tuple[str, Channel], LockHold] = {}

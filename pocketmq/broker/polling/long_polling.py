@@ -21,6 +21,7 @@ from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
 from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.message import Arrival
 from pocketmq.store.queue.queue_reader import Matches
 from pocketmq.store.queue.record_filter import RecordFilter
@@ -69,8 +70,8 @@ class PullHold(HeldRequest):
 class PullRequestHoldService(HeldRequests[PullHold]):
     """The held pulls by queue and by connection."""
 
-    def __init__(self, timers: Timers, any_matches: AnyMatches, limits: HoldLimits = HoldLimits()) -> None:  # noqa: B008
-        super().__init__(timers, limits)
+    def __init__(self, timers: Timers, slices: WorkSlices, any_matches: AnyMatches, limits: HoldLimits) -> None:
+        super().__init__(timers, slices, limits)
         self._any_matches = any_matches
         # Dicts used as ordered sets: the pull that has waited longest is answered first.
         self._queues: dict[tuple[str, int], dict[PullHold, None]] = {}

@@ -16,6 +16,7 @@ from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
 from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
+from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.message import Arrival
 
 WAITING_PER_QUEUE_MAX: Final = 1024
@@ -61,8 +62,8 @@ class Poll(HeldRequest):
 class PopLongPollingService(HeldRequests[Poll]):
     """The waiting pops by topic and group."""
 
-    def __init__(self, timers: Timers, limits: HoldLimits = HoldLimits()) -> None:  # noqa: B008
-        super().__init__(timers, limits)
+    def __init__(self, timers: Timers, slices: WorkSlices, limits: HoldLimits) -> None:
+        super().__init__(timers, slices, limits)
         # Topic -> group -> polls in order of arrival.
         self._waiting: dict[str, dict[str, dict[Poll, None]]] = {}
         self._counts: dict[PollKey, int] = {}

@@ -112,8 +112,8 @@ class PopMessageService:
         self._stats = stats
         self._orders = orders
         self._revive = revive
-        self.polling = PopLongPollingService(context.timers, HoldLimits(*config.hold_limits))
-        self.notifications = NotificationLongPollingService(context.timers, HoldLimits(*config.hold_limits))
+        self.polling = PopLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
+        self.notifications = NotificationLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
         self._turn = context.turn
         self._steps = context.steps
         self._clock = context.clock
