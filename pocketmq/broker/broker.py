@@ -22,6 +22,7 @@ from pocketmq.broker.config import BrokerConfig, check
 from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave
 from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.priority import run_in_real_time
 from pocketmq.broker.services import Services
 from pocketmq.broker.startup.ports import reserve_ports, share
 from pocketmq.broker.stats.stats import SAMPLE_STEP_S
@@ -33,7 +34,6 @@ from pocketmq.remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsC
 from pocketmq.runtime.clock import Clock, SystemClock
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError, listening
-from pocketmq.runtime.priority import run_in_real_time
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.config import MessageStoreConfig

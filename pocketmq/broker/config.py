@@ -11,6 +11,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Final
 
+from pocketmq.broker.priority import PRIORITY_MAX
 from pocketmq.metrics.config import MetricsConfig
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.codes import RequestCode
@@ -18,7 +19,6 @@ from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.runtime.apache_keys import BROKER_KEYS
 from pocketmq.runtime.config import setting
 from pocketmq.runtime.lifecycle import StartError
-from pocketmq.runtime.priority import PRIORITY_MAX
 from pocketmq.store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.format.record import SECTOR_SIZE

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 from pocketmq.runtime.work_slices import WorkSlices
@@ -30,3 +30,8 @@ class Context:
     steps: ClockSteps
     store_host: bytes
     """The advertised address as it is stored in records."""
+
+    def look_at_clocks(self) -> None:
+        """Check whether the calendar was set (`ClockSteps.note`)."""
+        commit_log = self.store.commit_log
+        self.steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)

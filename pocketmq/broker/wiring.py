@@ -18,7 +18,6 @@ from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.config import BrokerConfig, advertised_host
 from pocketmq.broker.config_updates import config_updates
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.delay.delay_cancelled import DelayCancelled
 from pocketmq.broker.delay.delay_query import DelayQuery, NoTimers
 from pocketmq.broker.delay.level_mark import LevelMark
@@ -61,6 +60,7 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.hosts import pack_host
 from pocketmq.remoting.tls import ReloadingContext
 from pocketmq.runtime.clock import Clock
+from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Phase, Turn

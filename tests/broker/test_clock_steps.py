@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.runtime.clock import VirtualClock
+from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from tests.broker.timed import DAY, MINUTE, SECOND, Timed

@@ -42,7 +42,7 @@ def message(sys_flag=0, **properties):
 
 def due(**properties):
     put = message(**properties)
-    assert times().put_aside(put)
+    assert times().redirect_if_delayed(put)
     return due_of(put.properties, NOW_MS)
 
 
@@ -72,7 +72,7 @@ def test_first_of_several_delay_properties_is_used():
 
 def test_stored_timer_message_has_apache_s_form():
     put = message(TIMER_DELIVER_MS="1700000005250", WAIT="true", KEYS="k")
-    assert times().put_aside(put)
+    assert times().redirect_if_delayed(put)
     assert (put.topic, put.queue_id) == (TIMER_TOPIC, 0)
     assert decode_properties(put.properties_bytes) == put.properties == {
         "TIMER_DELIVER_MS": "1700000005250", "WAIT": "true", "KEYS": "k", "CLUSTER": "c", "TIMER_OUT_MS": "1700000005000",
@@ -99,7 +99,7 @@ def test_due_time_on_an_exact_second_is_in_the_slot_before(due_ms, expected):
 )
 def test_message_due_in_the_past_is_delivered_at_once(properties):
     put = message(**properties)
-    assert not times().put_aside(put)
+    assert not times().redirect_if_delayed(put)
     assert (put.topic, put.queue_id, put.properties) == ("T", 3, properties)
 
 
@@ -107,7 +107,7 @@ def test_message_due_in_the_past_is_delivered_at_once(properties):
     (TRANSACTION_PREPARED_TYPE, False), (TRANSACTION_ROLLBACK_TYPE, False), (TRANSACTION_COMMIT_TYPE, True),
 ])  # fmt: skip
 def test_half_message_is_not_delayed(sys_flag, waits):
-    assert times().put_aside(message(sys_flag, TIMER_DELAY_SEC="5")) is waits
+    assert times().redirect_if_delayed(message(sys_flag, TIMER_DELAY_SEC="5")) is waits
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_half_message_is_not_delayed(sys_flag, waits):
 )  # fmt: skip
 def test_invalid_due_time_is_refused_naming_property_limit_and_value(properties, words):
     with pytest.raises(RemotingError) as refused:
-        times().put_aside(message(**properties))
+        times().redirect_if_delayed(message(**properties))
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
     assert refused.value.remark.startswith(
         "timer message illegal, the delay time should not be bigger than the max delay 34560000000ms"
@@ -137,26 +137,26 @@ def test_delayed_message_is_refused_without_the_timer_wheel():
     off = times(is_enabled=False)
     for properties in ({"TIMER_DELAY_SEC": "0"}, {"__STARTDELIVERTIME": f"{NOW_MS + 1}"}):
         with pytest.raises(RemotingError, match="timerWheelEnable is false") as refused:
-            off.put_aside(message(**properties))
+            off.redirect_if_delayed(message(**properties))
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
-    assert not off.put_aside(message(__STARTDELIVERTIME="1"))  # Apache's broker does not know the property
+    assert not off.redirect_if_delayed(message(__STARTDELIVERTIME="1"))  # Apache's broker does not know the property
 
 
 def test_a_full_slot_and_a_full_disk_are_refused():
     with pytest.raises(RemotingError, match=r"flow control.*20 messages \(timerCongestNumEachSlot=10\)") as refused:
-        times(Room(20), congestion_max=10).put_aside(message(TIMER_DELAY_SEC="5"))
+        times(Room(20), congestion_max=10).redirect_if_delayed(message(TIMER_DELAY_SEC="5"))
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
-    assert times(Room(10), congestion_max=10).put_aside(message(TIMER_DELAY_SEC="5"))
+    assert times(Room(10), congestion_max=10).redirect_if_delayed(message(TIMER_DELAY_SEC="5"))
     room = Room()
     room.refusal = "the disk is full"
     with pytest.raises(RemotingError, match="refused: the disk is full"):
-        times(room).put_aside(message(TIMER_DELAY_SEC="5"))
-    assert not times(room).put_aside(message(TIMER_DELAY_SEC="0"))
+        times(room).redirect_if_delayed(message(TIMER_DELAY_SEC="5"))
+    assert not times(room).redirect_if_delayed(message(TIMER_DELAY_SEC="0"))
 
 
 def test_internal_copy_properties_from_a_client_are_ignored():
     put = message(TIMER_DELAY_SEC="5", PMQ_DUE_MS="1", PMQ_COPY_OF="first", TIMER_ROLL_TIMES="1")
-    assert times().put_aside(put)
+    assert times().redirect_if_delayed(put)
     assert due_of(put.properties, NOW_MS) == (NOW_MS + 5000, True)
     assert b"PMQ_" not in put.properties_bytes
 
@@ -185,7 +185,7 @@ def test_record_without_due_time_raises_value_error():
 def test_cancelling_message_is_in_the_same_slot():
     t = times()
     put = message(TIMER_DELIVER_MS="1700000005000", UNIQ_KEY="u")
-    assert t.put_aside(put)
+    assert t.redirect_if_delayed(put)
     out_ms = int(put.properties["TIMER_OUT_MS"])
     mark = t.cancelling("T", "u", "u", out_ms, "pg", HOST, HOST)
     assert (mark.topic, mark.queue_id, mark.body) == (TIMER_TOPIC, 0, b"0")

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from pocketmq.broker import priority
 from pocketmq.cli import processes
-from pocketmq.runtime import priority
 from tests.broker.running import running_broker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such priorities")

@@ -58,7 +58,7 @@ class Timed:
 
     def put(self, body: str, *, turn: bool = True, **properties: Any) -> PutResult:
         message = self.message(body, **properties)
-        self.times.put_aside(message)
+        self.times.redirect_if_delayed(message)
         result = self.store.commit_log.put(message)
         assert result.status is PutStatus.PUT_OK, result.reason
         if turn:

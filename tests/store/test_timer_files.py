@@ -152,7 +152,7 @@ def test_wheel_behaves_like_a_dictionary_of_slots(slot_count: int) -> None:
         positions = [position + 52 * number for number in range(len(times))]
         position += 52 * len(times)
         counts = [rng.choice((1, 1, 1, -1)) for _ in times]
-        previous, numbers, slots = wheel.hung(np.array(times), np.array(positions), np.array(counts))
+        previous, numbers, slots = wheel.linked_slots(np.array(times), np.array(positions), np.array(counts))
         wheel.set_slots(numbers, slots)
         for time, own, count, before in zip(times, positions, counts, previous.tolist(), strict=True):
             slot = model.get(time // 1000, TimerSlot(-1, -1, 0, 0))
@@ -177,7 +177,7 @@ def test_wheel_reserves_space_before_it_writes() -> None:
     wheel.reserve(times)
     wheel.reserve_one(NOW + 9_000_000)
     assert disk.space_used == 3 * 4096
-    _, numbers, slots = wheel.hung(times, np.arange(4) * 52, np.ones(4, np.int64))
+    _, numbers, slots = wheel.linked_slots(times, np.arange(4) * 52, np.ones(4, np.int64))
     wheel.set_slots(numbers, slots)
     wheel.set_slot(NOW + 9_000_000, TimerSlot(208, 208, 1, 0))
     disk.note_all_written()

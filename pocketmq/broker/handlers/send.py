@@ -117,7 +117,7 @@ def _send_rare(services: Services, message: Message, text: str, queue_id: int) -
     result = putter.put_at_once(message)
     handle = None
     if message.topic == TIMER_TOPIC:
-        services.timer_messages.know(properties, result)
+        services.timer_messages.remember(properties, result)
         if UNIQ_KEY in properties and not topic.startswith(RETRY_PREFIX):
             timestamp = str(int(properties[TIMER_OUT_MS]) + 1)
             handle = RecallHandle(topic, config.broker_name, timestamp, properties[UNIQ_KEY]).encode()

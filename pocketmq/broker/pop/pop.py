@@ -116,6 +116,7 @@ class PopMessageService:
         self.notifications = NotificationLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
         self._turn = context.turn
         self._steps = context.steps
+        self._look_at_clocks = context.look_at_clocks
         self._clock = context.clock
         self._store_host = context.store_host
         orders.freed.subscribe(self.look_at)
@@ -381,10 +382,6 @@ class PopMessageService:
         )
 
     # --- storing ----------------------------------------------------------------------------------------------------
-
-    def _look_at_clocks(self) -> None:
-        commit_log = self._store.commit_log
-        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
 
     def _is_delay(self, now_ms: int) -> bool:
         """Whether a delay may be used: not while store times stand still after the calendar was set back."""

@@ -140,7 +140,7 @@ class DeliveryTimes:
         self.delay_max_ms = delay_max_s * 1000
         self.congestion_max = congestion_max
 
-    def put_aside(self, message: Message) -> bool:
+    def redirect_if_delayed(self, message: Message) -> bool:
         """Turn a message that is due later into its form in the timer topic; return False if it is to be delivered at once.
 
         Raises RemotingError with 5.5.0's codes if the delivery time is refused.

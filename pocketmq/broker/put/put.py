@@ -162,7 +162,7 @@ class MessagePutter:
         if message.sys_flag & TRANSACTION_UNQUEUED_FLAG:
             return False
         if level <= 0:
-            return self._times.put_aside(message)
+            return self._times.redirect_if_delayed(message)
         for name in TIMER_PROPERTIES:
             properties.pop(name, None)
         level = self._store.delay_levels.clamp(level)

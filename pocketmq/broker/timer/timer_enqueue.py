@@ -67,7 +67,7 @@ class TimerReader:
         # Records by physical offset that need not be read.
         self._known: dict[int, TimerRecord] = {}
 
-    def know(self, properties: dict[str, str], result: PutResult) -> None:
+    def remember(self, properties: dict[str, str], result: PutResult) -> None:
         """Keep the content of a record from the properties with which it was put, so that the record need not be read."""
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()

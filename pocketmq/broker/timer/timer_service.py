@@ -84,7 +84,7 @@ class TimerMessageService:
         self._stop_deliver = config.timer_stop_dequeue
         self._near = DueQueue()
         reader = TimerReader(store, precision_ms)
-        self.know = reader.know
+        self.remember = reader.remember
         self.adopt = timer_store.adopt
         self._loader = WheelLoader(timer_store, self._near, steps, reader, precision_ms)
         self._entry = TimerEnqueue(store, timer_store, self._loader, reader, self._clock)

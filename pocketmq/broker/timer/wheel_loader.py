@@ -13,11 +13,11 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from pocketmq.broker.delay.clock_steps import ClockSteps
 from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
 from pocketmq.broker.timer.offset_dedup import OffsetDedup
 from pocketmq.broker.timer.timer_columns import TimerColumns, topic_hash
 from pocketmq.broker.timer.timer_record import TimerRecord, superseded_key
+from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Numbers, Units, unit_dues
 from pocketmq.store.timer.timer_store import TimerStore

@@ -195,7 +195,7 @@ class TimerStore:
                 times = times[ahead]
                 self._wheel.reserve(times)
                 positions = position + TIMER_LOG_UNIT_SIZE * ahead
-                previous, numbers, slots = self._wheel.hung(times, positions, _counts(units["magic"][ahead]))
+                previous, numbers, slots = self._wheel.linked_slots(times, positions, _counts(units["magic"][ahead]))
                 if not is_ours:
                     mended += self._mend_chains(units, ahead, previous)
                 self._wheel.set_slots(numbers, slots)
@@ -329,7 +329,7 @@ class TimerStore:
         write_times = np.where(np.abs(times - write_times) > _DELAY_MAX, times, write_times)
         positions = self._log.positions_of_next(len(times))
         self._wheel.reserve(times)
-        previous, numbers, slots = self._wheel.hung(times, positions, _counts(magics))
+        previous, numbers, slots = self._wheel.linked_slots(times, positions, _counts(magics))
         units = np.empty(len(times), TIMER_LOG_UNIT_DTYPE)
         for name in ("physical_offset", "record_size", "topic_hash"):
             units[name] = records[name]

@@ -123,7 +123,7 @@ class TimerWheel:
             count += int(slots["message_count"][slots["time"] >= begin].sum())
         return count
 
-    def hung(self, times_ms: Numbers, positions: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Slots]:
+    def linked_slots(self, times_ms: Numbers, positions: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Slots]:
         """Return the slots with units added to them at `times_ms`, without changing the wheel; `set_slots` does that.
 
         The units' `positions` must ascend; `counts` has what each adds to its slot's message count. Returns for each unit

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Final
 
-log = logging.getLogger("runtime")
+log = logging.getLogger("broker")
 
 PRIORITY_MAX: Final = 99
 
