@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.java_hash import tags_code
-from pocketmq.store.format.layout import CONSUME_QUEUE_EXT_UNIT
+from pocketmq.store.format.layout import CONSUME_QUEUE_EXT_UNIT, EXT_ADDRESS_MAX
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX, ConsumeQueueExt, ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExt, ConsumeQueueExtStore
 from tests.store.stores import ROOT, bodies, message, open_store, records
 
 EXT = {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 100}

@@ -23,11 +23,10 @@ from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from pocketmq.broker.put.delivery_time import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, due_of, slot_time_ms
 from pocketmq.broker.put.message_id import decode_message_id, encode_message_id
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, HOLE_TAGS_CODE
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, EXT_ADDRESS_MAX, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, decode_record
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 
 SCANNED_MAX: Final = 500
 """Limit of entries read for one answer, because all other requests wait for it."""

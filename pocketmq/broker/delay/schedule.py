@@ -29,10 +29,9 @@ from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.timers import Timer
 from pocketmq.store.disk.config_file import ConfigFile
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, EXT_ADDRESS_MAX, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, PutResult, PutStatus
 from pocketmq.store.format.record import BadRecordError
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 
 log = logging.getLogger("broker")
 

@@ -75,6 +75,12 @@ REPLICA_TRANSFER = Struct("physical_offset" / Int64sb, "body_size" / Int32sb)
 
 # Tags code of a unit whose record is lost: no filter matches it, and pulls skip the unit.
 HOLE_TAGS_CODE: Final = 2**63 - 1
+# Size in the units that precede a queue's first record; they point to physical offset 0.
+BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
+# A tags code up to this value is instead an address in consumequeue_ext, counted from the smallest long (Java:
+# ConsumeQueueExt.isExtAddr).
+EXT_ADDRESS_MAX: Final = -(2**31) - 1
+EXT_ADDRESS_BASE: Final = -(2**63)
 
 CONSUME_QUEUE_UNIT = Struct("physical_offset" / Int64sb, "size" / Int32sb, "tags_code" / Int64sb)
 

@@ -25,6 +25,7 @@ from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import (
+    BLANK_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_STRUCT,
@@ -35,7 +36,6 @@ from pocketmq.store.format.layout import (
 # Array with dtype CONSUME_QUEUE_UNIT_DTYPE.
 Units = npt.NDArray[np.void]
 
-BLANK_UNIT_SIZE: Final = 0x7FFFFFFF
 _BLANK_UNIT: Final = CONSUME_QUEUE_UNIT_STRUCT.pack(0, BLANK_UNIT_SIZE, 0)
 # Number of newest files that recovery reads, as in Apache (ConsumeQueue.recover); older files have been synced.
 _FILES_RECOVERED: Final = 3

@@ -24,15 +24,14 @@ from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_FIXED_STRUCT,
     CONSUME_QUEUE_EXT_SIZE_MAX,
     CONSUME_QUEUE_UNIT_DTYPE,
+    EXT_ADDRESS_BASE,
+    EXT_ADDRESS_MAX,
 )
 from pocketmq.store.format.message import queue_folder, topic_folder
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger("store")
 
-EXT_ADDRESS_MAX: Final = -(2**31) - 1
-"""Largest tags code that is an address (Java: ConsumeQueueExt.isExtAddr)."""
-_ADDRESS_BASE: Final = -(2**63)
 _END_MARK: Final = b"\xff\xff"
 _END_ROOM: Final = 4  # bytes that Apache reserves for the mark
 _UNITS_LOOKED_AT: Final = 4096
@@ -75,7 +74,7 @@ class ConsumeQueueExt:
         if address is None:
             self._files.destroy()
         elif unit is not None:
-            self._files.truncate(address - _ADDRESS_BASE + unit.size)
+            self._files.truncate(address - EXT_ADDRESS_BASE + unit.size)
         else:
             # The end is damaged or unknown. Existing units stay readable, and new units go into a new file.
             log.warning("%s: the queue points at address %d, but no unit is there", self._files.directory, address)
@@ -91,11 +90,11 @@ class ConsumeQueueExt:
             file.wrote = file.size
             file = self._files.writable()
         data = CONSUME_QUEUE_EXT_FIXED_STRUCT.pack(size, tags_code, store_timestamp_ms, len(bitmap)) + bitmap
-        return _ADDRESS_BASE + file.start_offset + file.append(data)
+        return EXT_ADDRESS_BASE + file.start_offset + file.append(data)
 
     def get(self, address: int) -> ExtUnit | None:
         """Return the unit at `address`, or None if no valid unit is there."""
-        position = address - _ADDRESS_BASE
+        position = address - EXT_ADDRESS_BASE
         head = self._files.view(position, CONSUME_QUEUE_EXT_FIXED_SIZE)
         if head is None:
             return None
@@ -108,7 +107,7 @@ class ConsumeQueueExt:
     def delete_below(self, address: int) -> int:
         """Delete the files before the one that holds `address`. Return the number of files."""
         deleted = 0
-        while len(self._files.files) > 1 and self._files.files[1].start_offset <= address - _ADDRESS_BASE:
+        while len(self._files.files) > 1 and self._files.files[1].start_offset <= address - EXT_ADDRESS_BASE:
             self._files.delete_first()
             deleted += 1
         return deleted

@@ -6,9 +6,9 @@ each held pull is woken once, and the keys of all records are hashed together.
 
 from collections.abc import Sequence
 
+from pocketmq.store.format.layout import EXT_ADDRESS_MAX
 from pocketmq.store.format.message import QUEUE_OFFSET_MAX, TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
 from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 

@@ -17,11 +17,11 @@ from itertools import chain
 from typing import Final
 
 from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE, HOLE_TAGS_CODE, unit_run_struct
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE, EXT_ADDRESS_MAX, HOLE_TAGS_CODE, unit_run_struct
 from pocketmq.store.format.record import entries_of, entries_of_each
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX, ConsumeQueueExtStore
+from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 from pocketmq.store.queue.record_filter import Judge, RecordFilter
 
 RUN_MAX: Final = 32

@@ -28,6 +28,7 @@ from pocketmq.store.format.layout import (
     CONSUME_QUEUE_UNIT,
     CONSUME_QUEUE_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_STRUCT,
+    EXT_ADDRESS_MAX,
     HOLE_TAGS_CODE,
     field_position,
     unit_run_struct,
@@ -36,7 +37,6 @@ from pocketmq.store.format.message import GetResult, GetStatus
 from pocketmq.store.format.record import BadRecordError, TagsCode, decode_dispatch_request
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.filter_cache import RUN_MAX, FilterCache, runs_of
 from pocketmq.store.queue.record_filter import FilterBudget, RecordFilter

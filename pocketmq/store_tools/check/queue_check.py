@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pocketmq.store.format.layout import HOLE_TAGS_CODE
+from pocketmq.store.format.layout import BLANK_UNIT_SIZE, HOLE_TAGS_CODE
 from pocketmq.store.format.record import Record
-from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, QueueExtent
 from pocketmq.store_tools.files.log_walk import Gap

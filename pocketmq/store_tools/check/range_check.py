@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.format.delay_level import DelayLevels
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
-from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
+from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CONSUME_QUEUE_UNIT_DTYPE, EXT_ADDRESS_MAX
 from pocketmq.store_tools.check.expected import Expected
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE
 from pocketmq.store.format.layout import (
+    BLANK_UNIT_SIZE,
     CHECKPOINT_FILE_SIZE,
     CONSUME_QUEUE_EXT_FIXED_SIZE,
     CONSUME_QUEUE_EXT_SIZE_MAX,
@@ -24,7 +25,6 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH
 from pocketmq.store.format.properties import decode_properties
-from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
 from pocketmq.store_tools.explain.drawing import Drawing
 from pocketmq.store_tools.explain.fields import parsed
 from pocketmq.store_tools.explain.record import code_meaning, draw

@@ -14,6 +14,7 @@ from pocketmq.store.format.layout import (
     BLANK,
     BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
+    EXT_ADDRESS_MAX,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     RECORD,
@@ -28,7 +29,6 @@ from pocketmq.store.format.message import (
 )
 from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, TAGS, decode_properties
 from pocketmq.store.format.record import CRC_MASK, PROPERTIES_SIZE_MAX
-from pocketmq.store.queue.consume_queue_ext import EXT_ADDRESS_MAX
 from pocketmq.store_tools.explain.drawing import WRONG, Drawing, note, preview
 from pocketmq.store_tools.explain.fields import Field, parsed
 from pocketmq.store_tools.files.index_files import find_entries, index_facts

@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.format.layout import (
+    BLANK_UNIT_SIZE,
     CONSUME_QUEUE_EXT_FIXED_SIZE,
     CONSUME_QUEUE_EXT_FIXED_STRUCT,
     CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
 )
-from pocketmq.store.queue.consume_queue import BLANK_UNIT_SIZE
 from pocketmq.store_tools.files.store_files import QueueKey, Row, RowFile, StoreFiles, row
 
 Units = npt.NDArray[Any]  # of CONSUME_QUEUE_UNIT_DTYPE
