@@ -90,7 +90,7 @@ def test_old_records_count_as_on_disk_and_fewer_are_returned_per_pull() -> None:
 def test_filtered_pull_skips_and_makes_progress() -> None:
     store = filled(2000)
     result = store.reader.get_message("T", 0, 0, 10, is_odd)
-    assert (result.count, result.next_begin_offset) == (10, 20)
+    assert (result.count, result.next_begin_offset) == (10, 21), "it ends before the next wanted message"
     nothing = store.reader.get_message("T", 0, 0, 32, lambda code: False)
     assert (nothing.status, nothing.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 800)
 

@@ -11,9 +11,8 @@ judgement, the property entries of the records, is therefore cached in pages, to
 of the work.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Final
 
 from pocketmq.store.disk.mapped_file import MappedFile
@@ -36,6 +35,10 @@ ENTRIES_SIZE_MAX: Final = 8192
 RUN_SIZE_MAX: Final = 32 * 1024
 """Records are judged one by one, each against the request's budget, if the entries of their run have more characters."""
 
+Run = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int] | None, memoryview | None]
+"""Consecutive units: physical offsets, sizes, tags codes, verdicts (None: all are wanted), and the records as one block if
+they were copied or are adjacent."""
+
 _UNKNOWN: Final = 2  # known verdicts are 0 or 1
 _BLANK_PAGE: Final = bytes((_UNKNOWN,)) * PAGE_SIZE
 # Non-adjacent records are copied before they are judged if their average size is at most this. If all are accepted, the copy
@@ -56,26 +59,28 @@ class FilterCache:
         self._page = lru_cache(PAGES_MAX)(_new_page)
         self._entries_page = lru_cache(ENTRIES_PAGES_MAX)(_new_entries_page)
 
-    def of_units(
+    def judged(
         self, queue: ConsumeQueue, queue_offset: int, units: memoryview, run_max: int, record_filter: RecordFilter
-    ) -> Iterator[tuple[int, int, int]]:
-        """Yield `units` with a verdict in place of the tags code. A run is judged when its first unit is requested; units
-        that must be judged one by one are judged when they are requested."""
-        runs = runs_of(units, queue_offset, run_max)
-        return chain.from_iterable(self._of_run(queue, first, run, record_filter) for first, run in runs)
+    ) -> Iterator[Run]:
+        """Yield `units` in runs with their verdicts. Units that must be judged one by one are runs of their own.
 
-    def _of_run(
-        self, queue: ConsumeQueue, queue_offset: int, run: memoryview, record_filter: RecordFilter
-    ) -> Iterable[tuple[int, int, int]]:
-        values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
-        offsets, sizes, codes = values[::3], values[1::3], values[2::3]
-        verdicts: Sequence[int] | None = self.of_plain(queue, queue_offset, offsets, sizes, codes, record_filter)[0]
-        if verdicts is None:
-            return (
-                (physical_offset, size, self._of_one(queue, physical_offset, code, record_filter))
-                for physical_offset, size, code in zip(offsets, sizes, codes, strict=True)
-            )
-        return zip(offsets, sizes, verdicts, strict=True)
+        A run is judged when it is requested.
+        """
+        for first, run in runs_of(units, queue_offset, run_max):
+            values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
+            offsets, sizes, codes = values[::3], values[1::3], values[2::3]
+            verdicts, block = self.of_plain(queue, first, offsets, sizes, codes, record_filter)
+            if verdicts is not None:
+                yield offsets, sizes, codes, verdicts, block
+                continue
+            for physical_offset, size, code in zip(offsets, sizes, codes, strict=True):
+                yield (
+                    (physical_offset,),
+                    (size,),
+                    (code,),
+                    (self._of_one(queue, physical_offset, code, record_filter),),
+                    None,
+                )
 
     def of_plain(
         self,

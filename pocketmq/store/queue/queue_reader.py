@@ -1,10 +1,8 @@
 """QueueReader: resolves the queue units that a pull asks for to views of records in the commit log.
 
-There are three code paths to the same records. A pull without a filter from the newest part of the log, the usual case,
-takes the fast path: all units are unpacked at once, their sizes are summed, and neighbouring records become one view. A pull
-with a `RecordFilter` is evaluated by runs of units. Filters by tag, old records, holes and results over the size limits go
-unit by unit, where the verdict of a record filter takes the place of the tags code. A record filter ends a pull early when
-its `FilterBudget` is used up.
+A pull reads its units in runs: a run is unpacked at once, its filter gives a verdict on each unit, the sizes of the wanted
+records are summed, and neighbouring records become one view. A record filter ends a pull early when its `FilterBudget` is
+used up.
 
 Records written by an earlier process are checked before they are returned (`valid_records`): a damaged record is skipped,
 and a log line reports it.
@@ -16,8 +14,8 @@ the damage. Pulls skip holes.
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, repeat
 from typing import Final
 
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -38,7 +36,7 @@ from pocketmq.store.format.record import BadRecordError, TagsCode, decode_dispat
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
-from pocketmq.store.queue.filter_cache import RUN_MAX, FilterCache, runs_of
+from pocketmq.store.queue.filter_cache import RUN_MAX, FilterCache, Run
 from pocketmq.store.queue.record_filter import FilterBudget, RecordFilter
 from pocketmq.store.queue.valid_records import are_valid, is_valid
 
@@ -54,9 +52,6 @@ _FOUND: Final = GetStatus.FOUND  # a global is faster than enum member access in
 _ADDRESS_MARK: Final = 0x80
 _TAGS_CODE_POSITION: Final = field_position(CONSUME_QUEUE_UNIT, "tags_code")
 
-Unit = tuple[int, int, int]
-"""(physical offset, size, tags code)"""
-Units = Iterator[Unit]
 Matches = Callable[[int], bool]
 """Predicate on the tags code of a unit."""
 
@@ -115,171 +110,116 @@ class QueueReader:
         count_max: int,
         matches: Matches | RecordFilter | None,
         budget: FilterBudget | None,
+        *,
+        is_checked: bool = False,
     ) -> GetResult:
+        """Return the wanted records from `queue_offset` on.
+
+        Records of an earlier process are checked together at the end. If one is damaged, the call is repeated with
+        `is_checked`, and each one is checked before it is taken.
+        """
         min_offset, max_offset = queue.min_offset, queue.max_offset
         if not min_offset <= queue_offset < max_offset:
             return _out_of_range(queue_offset, min_offset, max_offset)
-        count_max = max(count_max, 1)
-        if matches is None:
-            units = queue.units(queue_offset, min(count_max, self.config.max_transfer_count_on_message_in_memory))
-            result = self._get_all(units, queue_offset, min_offset, max_offset) if units else None
-            if result is not None:
-                return result
-        count_max = min(count_max, self.config.max_transfer_count_on_message_in_memory)
+        config, log_files = self.config, self.commit_log.mapped_files
+        count_max = min(max(count_max, 1), config.max_transfer_count_on_message_in_memory)
         units = queue.units(queue_offset, max(_UNITS_SCANNED, count_max))
         if not units:
             # A file is missing in the middle of the queue: reading continues with the next file.
-            per_file = self.config.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE
+            per_file = config.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE
             next_offset = queue_offset - queue_offset % per_file + per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
-        if isinstance(matches, RecordFilter):
+        runs: Iterable[Run]
+        if matches is None:
+            runs = (_unpacked(units[: count_max * CONSUME_QUEUE_UNIT_SIZE]),)
+        elif isinstance(matches, RecordFilter):
             budget = budget or FilterBudget()
-            result = self._get_wanted(queue, units, queue_offset, min_offset, max_offset, count_max, matches, budget)
-            if result is not None:
-                return result
-        rows: Units = CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)
-        if isinstance(matches, RecordFilter):
-            rows, matches = self._verdicts.of_units(queue, queue_offset, units, count_max, matches), bool
-        elif matches is not None and self._has_addresses(queue.topic, queue.queue_id, units):
-            rows = self._resolved(queue.topic, queue.queue_id, rows)
-        return self._get_matching(rows, queue_offset, min_offset, max_offset, count_max, matches, budget)
+            is_checked = True  # a filter finds no properties in a damaged record and rejects it; the damage must be logged
+            runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
+        else:
+            runs = self._by_tags_code(queue, units, count_max, matches)
+        wanted, sizes, total, next_offset, block = self._taken(runs, queue_offset, count_max, budget, is_checked=is_checked)
+        if not wanted:
+            first = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(units)[0]
+            status = GetStatus.NO_MATCHED_MESSAGE if first >= log_files.min_offset else GetStatus.MESSAGE_WAS_REMOVING
+            return GetResult(status, next_offset, min_offset, max_offset)
+        views = [block] if block is not None else _gathered(log_files, wanted, sizes, total)
+        if wanted[0] < self.written_from and not is_checked and not are_valid(views, sizes):
+            return self._get(queue, queue_offset, count_max, matches, budget, is_checked=True)
+        from_disk = not self.is_in_memory(wanted[-1])
+        return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total, from_disk)
 
-    def _get_all(self, units: memoryview, queue_offset: int, min_offset: int, max_offset: int) -> GetResult | None:
-        """Return the records of all `units`, or None if they exceed the limits and must go through `_get_matching`.
+    def _taken(
+        self, runs: Iterable[Run], queue_offset: int, count_max: int, budget: FilterBudget | None, *, is_checked: bool
+    ) -> tuple[list[int], list[int], int, int, memoryview | None]:
+        """Take the wanted records of `runs`, as many as the limits allow but at least one unless `budget` ends.
 
-        Fast path of `_get_matching` for the usual case.
+        Return their physical offsets, their sizes and the sum of these, the queue offset behind the last unit examined, and
+        the records as one block if they are all those of one run.
         """
-        log_files = self.commit_log.mapped_files
-        count = len(units) // CONSUME_QUEUE_UNIT_SIZE
-        values = unit_run_struct(count).unpack(units)
-        offsets, sizes = values[::3], values[1::3]
-        size, start = sum(sizes), offsets[0]
-        if (
-            HOLE_TAGS_CODE in values[2::3]
-            or size > self.config.max_transfer_bytes_on_message_in_memory
-            or start < log_files.min_offset
-            or start < self.commit_log.max_offset - self.in_memory_bytes
-        ):
-            return None
-        views = _gathered(log_files, offsets, sizes, size)
-        if start < self.written_from and not are_valid(views, sizes):
-            return None
-        return GetResult(_FOUND, queue_offset + count, min_offset, max_offset, views, count, size)
-
-    def _get_wanted(
-        self,
-        queue: ConsumeQueue,
-        units: memoryview,
-        queue_offset: int,
-        min_offset: int,
-        max_offset: int,
-        count_max: int,
-        record_filter: RecordFilter,
-        budget: FilterBudget,
-    ) -> GetResult | None:
-        """Return the records of `units` that a record filter accepts.
-
-        Returns None if `_get_matching` must do it: for old records, or if the first run cannot be evaluated as a whole. If
-        the records were copied in order to evaluate the filter and all are accepted, that copy is the result.
-        """
-        config, log_files = self.config, self.commit_log.mapped_files
-        in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
-        bytes_max = config.max_transfer_bytes_on_message_in_memory
-        count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
+        config, log = self.config, self.commit_log
+        bytes_max, odd_below = config.max_transfer_bytes_on_message_in_memory, log.min_offset
+        if is_checked:
+            odd_below = max(odd_below, self.written_from)
+        in_memory_from = log.max_offset - self.in_memory_bytes
         wanted: list[int] = []
         wanted_sizes: list[int] = []
-        block: memoryview | None = None
-        next_offset, total = queue_offset, 0
-        for first, run in runs_of(units, queue_offset, count_max):
-            values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
-            offsets, sizes = values[::3], values[1::3]
-            if offsets[0] < in_memory_from:
-                return None
-            if offsets[0] < self.written_from:
-                # The filter finds no properties in a damaged record and rejects it; the damage must still be logged.
-                for physical_offset, size, code in zip(offsets, sizes, values[2::3], strict=True):
-                    if physical_offset >= log_files.min_offset and code != HOLE_TAGS_CODE:
-                        self._is_valid(physical_offset, size)
-            verdicts, block = self._verdicts.of_plain(queue, first, offsets, sizes, values[2::3], record_filter)
-            if verdicts is None:
-                if first == queue_offset:
-                    return None
-                break  # the next pull starts there
-            if False not in verdicts:
+        next_offset, total, block = queue_offset, 0, None
+        for offsets, sizes, codes, verdicts, block in runs:  # noqa: B007 (used below)
+            first, next_offset = next_offset, next_offset + len(offsets)
+            if offsets[0] < odd_below or HOLE_TAGS_CODE in codes:
+                verdicts = self._readable(offsets, sizes, codes, verdicts, is_checked=is_checked)
+            if verdicts is None or False not in verdicts:
                 wanted += offsets
                 wanted_sizes += sizes
             else:
                 wanted += compress(offsets, verdicts)
                 wanted_sizes += compress(sizes, verdicts)
-            next_offset = first + len(offsets)
+            if wanted and wanted[0] < in_memory_from:
+                bytes_max = config.max_transfer_bytes_on_message_in_disk
+                count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
             total = sum(wanted_sizes)
-            if len(wanted) >= count_max or total > bytes_max or budget.is_used_up:
+            if len(wanted) >= count_max or total > bytes_max or (budget is not None and budget.is_used_up):
                 while len(wanted) > count_max or (total > bytes_max and len(wanted) > 1):
                     total -= wanted_sizes.pop()
                     next_offset = first + offsets.index(wanted.pop())
                 break
-        if not wanted:
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, next_offset, min_offset, max_offset)
-        if block is not None and first == queue_offset and len(block) == total:  # one run, accepted completely
-            views = [block]
-        else:
-            views = _gathered(log_files, wanted, wanted_sizes, total)
-        if wanted[0] < self.written_from and not are_valid(views, wanted_sizes):
-            return None
-        return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total)
+        is_one_run = block is not None and first == queue_offset and len(block) == total
+        return wanted, wanted_sizes, total, next_offset, block if is_one_run else None
 
-    def _get_matching(
+    def _by_tags_code(self, queue: ConsumeQueue, units: memoryview, count_max: int, matches: Matches) -> Iterator[Run]:
+        """Yield `units` in runs with the verdicts of a tag filter."""
+        start, end = 0, count_max * CONSUME_QUEUE_UNIT_SIZE
+        has_addresses = self._has_addresses(queue.topic, queue.queue_id, units)
+        while start < len(units):
+            offsets, sizes, codes, _, _ = _unpacked(units[start:end])
+            start, end = end, end + max(count_max, RUN_MAX) * CONSUME_QUEUE_UNIT_SIZE
+            resolved: Iterable[int] = codes
+            if has_addresses:
+                resolved = (self.tags_code(queue.topic, queue.queue_id, *row) for row in zip(codes, offsets, strict=True))
+            yield offsets, sizes, codes, list(map(matches, resolved)), None
+
+    def _readable(
         self,
-        units: Units,
-        queue_offset: int,
-        min_offset: int,
-        max_offset: int,
-        count_max: int,
-        matches: Matches | None,
-        budget: FilterBudget | None,
-    ) -> GetResult:
-        """Return the matching records of `units`, as many as the limits allow but at least one unless `budget` ends."""
-        config, log_files = self.config, self.commit_log.mapped_files
-        in_memory_from = self.commit_log.max_offset - self.in_memory_bytes
-        bytes_max = config.max_transfer_bytes_on_message_in_memory
-        count_max = min(count_max, config.max_transfer_count_on_message_in_memory)
-        min_physical_offset = log_files.min_offset
-        offsets: list[int] = []
-        sizes: list[int] = []
-        scanned = total = 0
-        removed = False
-        for physical_offset, size, code in units:
-            if matches is None or matches(code):
-                if code == HOLE_TAGS_CODE:
-                    scanned += 1
-                    continue
-                if physical_offset < min_physical_offset:
-                    removed = True
-                    scanned += 1
-                    continue
-                if physical_offset < self.written_from and not self._is_valid(physical_offset, size):
-                    scanned += 1
-                    continue
-                if physical_offset < in_memory_from:
-                    bytes_max = config.max_transfer_bytes_on_message_in_disk
-                    count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
-                if offsets and (total + size > bytes_max or len(offsets) >= count_max):
-                    break
-                offsets.append(physical_offset)
-                sizes.append(size)
-                total += size
-                if len(offsets) >= count_max:  # stop before the filter is evaluated for another unit
-                    scanned += 1
-                    break
-            scanned += 1
-            if budget is not None and budget.is_used_up:
-                break
-        if not offsets:
-            status = GetStatus.MESSAGE_WAS_REMOVING if removed else GetStatus.NO_MATCHED_MESSAGE
-            return GetResult(status, queue_offset + scanned, min_offset, max_offset)
-        views = _gathered(log_files, offsets, sizes, total)
-        next_offset, from_disk = queue_offset + scanned, offsets[-1] < in_memory_from
-        return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(offsets), total, from_disk)
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        codes: Sequence[int],
+        verdicts: Sequence[int] | None,
+        *,
+        is_checked: bool,
+    ) -> list[bool]:
+        """Return the verdicts on a run without holes, records that were removed from the log and, with `is_checked`, damaged
+        ones of an earlier process."""
+        log_min, checked_below = self.commit_log.min_offset, self.written_from if is_checked else 0
+        return [
+            code != HOLE_TAGS_CODE
+            and offset >= log_min
+            and (offset >= checked_below or self._is_valid(offset, size))
+            and bool(is_wanted)
+            for offset, size, code, is_wanted in zip(
+                offsets, sizes, codes, verdicts or repeat(True, len(offsets)), strict=True
+            )
+        ]
 
     def _is_valid(self, physical_offset: int, size: int) -> bool:
         """Return whether a unit points at an intact record; log it if not. Raises LookupError outside the log's files."""
@@ -316,8 +256,8 @@ class QueueReader:
         budget = FilterBudget()
         # `units` ends at the end of a file.
         while units := queue.units(start, end - start):
-            for _, _, verdict in self._verdicts.of_units(queue, start, units, RUN_MAX, record_filter):
-                if verdict or budget.is_used_up:
+            for _, _, _, verdicts, _ in self._verdicts.judged(queue, start, units, RUN_MAX, record_filter):
+                if verdicts is None or True in verdicts or budget.is_used_up:
                     return True
             start += len(units) // CONSUME_QUEUE_UNIT_SIZE
         return False
@@ -331,13 +271,6 @@ class QueueReader:
         """
         first, last = _TAGS_CODE_POSITION, len(units) - CONSUME_QUEUE_UNIT_SIZE + _TAGS_CODE_POSITION
         return (topic, queue_id) in self.queues.ext.rows or _ADDRESS_MARK in (units[first], units[last])
-
-    def _resolved(self, topic: str, queue_id: int, units: Units) -> Units:
-        """Yield `units` with consumequeue_ext addresses replaced by the tags codes."""
-        for physical_offset, size, code in units:
-            if code <= EXT_ADDRESS_MAX:
-                code = self.tags_code(topic, queue_id, code, physical_offset)
-            yield physical_offset, size, code
 
     def tags_code(self, topic: str, queue_id: int, code: int, physical_offset: int) -> int:
         """Return the tags code for `code` of a queue unit, which may be a consumequeue_ext address.
@@ -354,6 +287,11 @@ class QueueReader:
             return 0 if record is None else decode_dispatch_request(record, 0, self._tags_code).tags_code
         except BadRecordError:
             return 0
+
+
+def _unpacked(units: memoryview) -> Run:
+    values = unit_run_struct(len(units) // CONSUME_QUEUE_UNIT_SIZE).unpack(units)
+    return values[::3], values[1::3], values[2::3], None, None
 
 
 def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int], size: int) -> list[memoryview]:
