@@ -77,7 +77,7 @@ class Life:
         self.walk.clock.advance(ms)
         check = self.path.services.transactions._check
         while not check.is_idle:
-            check._run()
+            check._work._run()
             self.path.turn()
         for question in self.producer.take():
             body = question.ext["msgId"][2:]

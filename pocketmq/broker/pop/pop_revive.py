@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.context import Context
+from pocketmq.broker.due_work import DueWork
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
 from pocketmq.broker.pop.pop_record import (
     FIRST_POP_TIME,
@@ -32,7 +33,6 @@ from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Arrival, Message
 from pocketmq.store.format.properties import TAGS, decode_properties
@@ -47,7 +47,6 @@ UNITS_READ: Final = 64
 _FOREVER_MS: Final = 1 << 62
 AGAIN_S: Final = 0.002
 """Interval of checks whether all due timers are delivered."""
-RETRY_AFTER_S: Final = 0.1
 BACK_OFF_MS: Final = 10_000
 """Delay before another attempt to revive a check point, after a lack of space or because its topic refuses messages."""
 
@@ -104,7 +103,6 @@ class PopReviveService:
         self._topics = topics
         self._groups = groups
         self._timer_messages = timer_messages
-        self._timers = context.timers
         self._clock = context.clock
         self._turn = context.turn
         self._steps = context.steps
@@ -116,33 +114,26 @@ class PopReviveService:
         self._queues: dict[int, _ReviveQueue] = {}
         # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
         self._due: list[tuple[int, int, int]] = []
-        self._timer: Timer | None = None
+        self._work = DueWork(context, self._go_on, BUDGET_S, "popped messages cannot be stored again")
         # All acks due by `_put_to_ms` are put (None: not known); all due by `_read_to_ms` are put and read.
         self._put_to_ms: int | None = None
         self._read_to_ms = -_FOREVER_MS
-        self._is_running = False
-        self._failure = ""
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Continue where the last process stopped, and start reviving."""
-        self._is_running = True
         queue_ids = {queue_id for topic, queue_id in self._store.queues.queues if topic == self.topic}
         for queue_id in sorted(queue_ids | set(range(self._queue_nums))):
             queue_offset = self._offsets.query(REVIVE_GROUP, self.topic, queue_id) + 1
             low = max(self._store.min_offset(self.topic, queue_id), 0)
             high = max(self._store.max_offset(self.topic, queue_id), low)
             self._queues[queue_id] = _ReviveQueue(queue_id, min(max(queue_offset, low), high))
-        self._clock.subscribe(lambda now_ms: self._look())
-        self._steps.subscribe(self._look)
-        self._look()
+        self._work.start()
 
     def stop(self) -> None:
         """Stop reviving."""
-        self._is_running = False
-        if self._timer is not None:
-            self._timer.cancel()
+        self._work.stop()
 
     def has_queue(self, queue_id: int) -> bool:
         """Whether the queue is read, so that check points and acks may be put into it."""
@@ -156,50 +147,29 @@ class PopReviveService:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is to be done before a timer expires."""
-        return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
+        return self._work.is_idle
 
     # --- scheduling -------------------------------------------------------------------------------------------------
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Read the revive topic if it grew."""
-        if self._is_running and any(arrival.topic == self.topic for arrival in arrivals):
-            self._look()
+        if self._work.is_running and any(arrival.topic == self.topic for arrival in arrivals):
+            self._work.look()
 
-    def _look(self) -> None:
-        if self._is_running and (self._timer is None or self._timer.is_cancelled or self._timer.when_ms):
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._timers.after(0, self._run)
+    def _go_on(self, end_s: float) -> None:
+        """Read, revive what is due, and determine the next turn."""
+        wait_s = self._revive_due(end_s)
+        if wait_s is not None:
+            self._work.after(wait_s)
+        elif self._due:
+            self._work.at_ms(self._due[0][0] + self._steps.difference)
 
-    def _run(self) -> None:
-        self._timer = None
-        if not self._is_running:
-            return
-        wait_s: float | None = RETRY_AFTER_S
-        try:
-            wait_s = self._go_on()
-            self._failure = ""
-        except (OSError, RemotingError) as error:
-            reason = error.remark if isinstance(error, RemotingError) else str(error)
-            if reason != self._failure:
-                self._failure = reason
-                log.error("popped messages cannot be stored again: %s; trying again", reason)
-        finally:
-            if self._timer is None:
-                if wait_s is not None:
-                    self._timer = self._timers.after(wait_s, self._run)
-                elif self._due:
-                    self._timer = self._timers.at_ms(self._due[0][0] + self._steps.difference, self._run)
-
-    def _go_on(self) -> float | None:
-        """Read, then revive what is due; return the seconds until the next call, or None to wait for the next due time."""
-        end_s = self._clock.monotonic() + BUDGET_S
+    def _revive_due(self, end_s: float) -> float | None:
+        """Read, then revive what is due; return the seconds until the next turn, or None to wait for the next due time."""
         for queue in self._queues.values():
             while self._read(queue):
                 if self._clock.monotonic() >= end_s:
                     return 0.0
-        commit_log = self._store.commit_log
-        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
         now_ms, difference = self._clock.message_time_ms(), self._steps.difference
         while self._due and self._due[0][0] <= now_ms - difference:
             if self._due[0][0] > self._read_to_ms:
@@ -228,7 +198,7 @@ class PopReviveService:
             for queue in self._queues.values():
                 while self._read(queue):
                     pass
-            self._look()
+            self._work.look()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

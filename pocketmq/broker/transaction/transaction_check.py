@@ -21,6 +21,7 @@ from typing import Final
 
 from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.context import Context
+from pocketmq.broker.due_work import DueWork
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from pocketmq.broker.put.message_id import encode_message_id
 from pocketmq.broker.put.put import MessagePutter
@@ -30,7 +31,6 @@ from pocketmq.broker.transaction.transaction_op import HalfPlace, TransactionPro
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
-from pocketmq.runtime.timers import Timer
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 
 log = logging.getLogger("broker")
@@ -40,7 +40,6 @@ BUDGET_S: Final = 0.001
 """Limits of heads handled in one turn of the loop and of the time for it; a body may have 4 MiB."""
 STEPS_MAX: Final = 10
 """Limit of steps of one search for the head over finished or lost messages."""
-RETRY_AFTER_S: Final = 0.1
 UNDER_WAY_S: Final = 0.02
 """Interval at which a head is examined again whose copy is still being sent to another broker."""
 DISPATCH_AFTER_S: Final = 0.002
@@ -62,42 +61,35 @@ class TransactionCheck:
         self._config = context.config
         self._store_host = context.store_host
         self._steps = context.steps
-        self._timers = context.timers
         self._clock = context.clock
         self._turn = context.turn
-        self._timer: Timer | None = None
-        self._is_running = False
+        self._work = DueWork(context, self._check_due, BUDGET_S, "open half messages cannot be checked")
+        context.steps.subscribe(self._calendar_set)
         self._is_far = False  # whether the head is due later than a new half message could be
         self._queue_end = 0  # queue offset after the newest half message
         self._asked = 0
-        self._failure = ""
         self._seen = (-1, 0)  # a waiting head and the time when it was first examined
 
     def start(self) -> None:
         """Start checking."""
-        self._is_running = True
-        self._steps.subscribe(self._calendar_set)
-        self._clock.subscribe(lambda now_ms: self.look())
-        self._run()
+        self._work.start()
 
     def stop(self) -> None:
         """Stop checking."""
-        self._is_running = False
-        if self._timer is not None:
-            self._timer.cancel()
+        self._work.stop()
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is to be done before a timer expires."""
-        return self._timer is None or self._timer.is_cancelled or self._timer.when_ms > 0
+        return self._work.is_idle
 
     # --- scheduling -------------------------------------------------------------------------------------------------
 
     def half_stored(self, queue_offset: int) -> None:
         """Note that a half message was put, which is dispatched at the end of the turn."""
         self._queue_end = max(self._queue_end, queue_offset + 1)
-        if self._timer is None and self._is_running:
-            self._timer = self._timers.after(0, self._run)
+        if not self._work.is_waiting:
+            self._work.look()
 
     def half_done(self) -> None:
         """Note that a half message was ended: the next head may be due sooner."""
@@ -106,54 +98,41 @@ class TransactionCheck:
 
     def look(self) -> None:
         """Examine the head now: the calendar or the configuration may have changed."""
-        if self._is_running and self._timer is not None and self._timer.when_ms:
-            self._timer.cancel()
+        if self._work.is_waiting:
             self._is_far = False
-            self._timer = self._timers.after(0, self._run)
+            self._work.look()
 
     def _calendar_set(self) -> None:
         self._seen = (-1, 0)
-        self.look()
 
-    def _run(self) -> None:
+    def _check_due(self, end_s: float) -> None:
         """Handle heads that are due, for a limited time."""
-        self._timer = None
-        if not self._is_running:
-            return
-        commit_log = self._store.commit_log
-        self._steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
-        wait_s, count, end_s = RETRY_AFTER_S, 0, self._clock.monotonic() + BUDGET_S
+        count = 0
         try:
             while count < BATCH_MAX and self._clock.monotonic() < end_s:
                 head = self._head()
                 if head is None:
-                    wait_s = DISPATCH_AFTER_S
+                    self._go_on_after(DISPATCH_AFTER_S)
                     return
                 now_ms = self._clock.message_time_ms()
                 due_ms = self._due_ms(head, now_ms)
                 if due_ms > now_ms:
                     self._is_far = due_ms - now_ms > self._config.transaction_time_out
-                    self._timer = self._timers.at_ms(due_ms, self._run)
+                    self._work.at_ms(due_ms)
                     return
                 count += 1
                 if not self._serve(head, now_ms):
-                    wait_s = UNDER_WAY_S
+                    self._go_on_after(UNDER_WAY_S)
                     return
-                self._failure = ""
-            wait_s = 0.0
-        except (OSError, RemotingError) as error:
-            self._failed(error)
+            self._go_on_after(0)
         finally:
             if count:
                 self._turn.arm()
-            if self._timer is None and self._progress.half_offset < self._queue_end:
-                self._timer = self._timers.after(wait_s, self._run)
 
-    def _failed(self, error: OSError | RemotingError) -> None:
-        reason = error.remark if isinstance(error, RemotingError) else str(error)
-        if reason != self._failure:
-            self._failure = reason
-            log.error("the half message %d cannot be checked: %s; trying again", self._progress.half_offset, reason)
+    def _go_on_after(self, seconds: float) -> None:
+        """Begin another turn unless all half messages have ended."""
+        if self._progress.half_offset < self._queue_end:
+            self._work.after(seconds)
 
     def _head(self) -> HalfMessage | None:
         """Return the oldest open half message, or None; lost ones are skipped."""
