@@ -6,34 +6,37 @@
         return run.table(STATUS, rows)
 
 To add a command: declare it in the module of its family in `admin/commands`, and give its name and summary in
-`admin/commands/__init__.py`. The function gets each option by the snake_case of its long flag (`--brokerAddr` ->
-`broker_addr`), prints for people with `run.say` and `run.table`, and returns the value that `--json` prints. It raises
-AdminError, or lets RemotingError pass, when it fails. `-n`, `-h`, `--json`, `--credentials` and `--tls` are added to each.
+`admin/commands/__init__.py`. Requests are functions in `admin/api`, which return values and print nothing. The command
+gets each option by the snake_case of its long flag (`--brokerName` -> `broker_name`), those of `targets` as `where`, prints
+for people with `run.say` and `run.table`, and returns the value that `--json` prints. It raises AdminError, or lets
+RemotingError pass, when it fails. `-n`, `-h`, `--json`, `--credentials` and `--tls` are added to each command.
 
 Exit codes are Apache's: 0, also if a server refuses (the refusal is on standard error); 1 for wrong options. With `--json`
 a failure is printed as {"error": ...} and ends with 1.
 """
 
+import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from pocketmq.admin.api.client import AdminClient, AdminError, Where, described
 from pocketmq.admin.output import Output, Table
+from pocketmq.client.access import Access, default_tools_yml
+from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.command_line.commands import FAILURE, Command, complain
 from pocketmq.runtime.command_line.option_types import ADDRESS, ADDRESSES, NAMESRV_DEFAULT
-
-if TYPE_CHECKING:
-    from pocketmq.admin.admin_client import AdminClient
+from pocketmq.runtime.lifecycle import StartError
 
 
 class Run:
     """One run of a command: `admin` sends requests, the rest prints."""
 
-    def __init__(self, admin: "AdminClient", output: Output) -> None:
+    def __init__(self, admin: AdminClient, output: Output) -> None:
         self.admin = admin
         self.output = output
         self.say = output.say
@@ -41,9 +44,35 @@ class Run:
 
     def warn(self, failure: BaseException) -> None:
         """Show a failure after which the command continues."""
-        from pocketmq.admin.admin_client import described
-
         complain(described(failure))
+
+    async def at_each(
+        self,
+        where: Where,
+        change: Callable[[str], Awaitable[object]],
+        done: Callable[[str], str] | None,
+        *,
+        with_slaves: bool = False,
+        passes_failures: bool = False,
+    ) -> list[str]:
+        """Make a change at one broker after the other, and print the text `done` of each. Return the changed ones.
+
+        `with_slaves`: also at a cluster's slaves. `passes_failures`: after a failure at one of many brokers, which is shown,
+        the next follows, except with `--json`.
+        """
+        changed = []
+        for address in await self.admin.targets(where, with_slaves):
+            try:
+                await change(address)
+            except (RemotingError, AdminError) as failure:
+                if not passes_failures or where.broker or self.as_json:
+                    raise
+                self.warn(failure)
+                continue
+            if done is not None:
+                self.say(done(address))
+            changed.append(address)
+        return changed
 
     def table(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Print a table; return its rows as objects."""
@@ -53,23 +82,31 @@ class Run:
 Work = Callable[..., Awaitable[Any]]
 
 
-def option(short: str, long: str, help: str, **settings: Any) -> click.Option:
-    """Return an option with Apache's short and long flag; its parameter is the snake_case of the long flag.
+def option(short: str, long: str, help: str, name: str | None = None, **settings: Any) -> click.Option:
+    """Return an option with Apache's short and long flag. Its parameter is `name`, or the snake_case of the long flag.
 
     Without a type it is a text. `is_flag=True`: without a value. `type=bool`: true or false. An absent one is None.
     """
-    name = re.sub(r"\W+", "_", re.sub(r"(?<!^)(?=[A-Z])", "_", long.lstrip("-")).lower())
+    name = name or re.sub(r"\W+", "_", re.sub(r"(?<!^)(?=[A-Z])", "_", long.lstrip("-")).lower())
     if not settings.get("is_flag"):
         settings.setdefault("metavar", "<arg>")
     return click.Option([short, long, name], help=help, **settings)
 
 
+_BROKER, _CLUSTER = "where_broker", "where_cluster"
 TOPIC = option("-t", "--topic", "topic name", required=True)
 
 
 def targets(broker_help: str, cluster_help: str, cluster_flag: str = "--clusterName") -> tuple[click.Option, click.Option]:
-    """Return the options -b | -c."""
-    return option("-b", "--brokerAddr", broker_help, type=ADDRESS), option("-c", cluster_flag, cluster_help)
+    """Return the options -b | -c, which a command gets as its parameter `where`."""
+    return option("-b", "--brokerAddr", broker_help, _BROKER, type=ADDRESS), option(
+        "-c", cluster_flag, cluster_help, _CLUSTER
+    )
+
+
+def only_one_target(where: Where, **_: object) -> None:
+    """Check that exactly one of -b and -c is given."""
+    one_of({"-b": where.broker, "-c": where.cluster})
 
 
 def one_of(given: dict[str, object]) -> None:
@@ -86,6 +123,8 @@ def command(name: str, *options: click.Option, check: Callable[..., None] | None
     def declare(work: Work) -> click.Command:
         def callback(**given: Any) -> int:
             settings = {key: given.pop(key) for key in ("namesrv_addr", "credentials", "tls", "as_json")}
+            if _BROKER in given:
+                given["where"] = Where(given.pop(_BROKER), given.pop(_CLUSTER))
             if check is not None:
                 check(**given)
             return _run(work, given, **settings)
@@ -130,13 +169,6 @@ def _run(
     as_json: bool,
 ) -> int:
     """Run the work and return the exit code."""
-    import asyncio
-
-    from pocketmq.admin.admin_client import AdminClient, AdminError, described
-    from pocketmq.client.access import Access, default_tools_yml
-    from pocketmq.remoting.dispatch import RemotingError
-    from pocketmq.runtime.lifecycle import StartError
-
     output = Output(as_json)
 
     async def run() -> None:

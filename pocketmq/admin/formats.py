@@ -1,14 +1,11 @@
-"""Values in Apache's text forms, and tables of the wire whose keys are message queues."""
+"""Values in Apache's text forms, and files in folders that all users share."""
 
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.bodies import MessageQueue, TopicConfig
+from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.runtime.peer_text import time_text
 
 
@@ -27,15 +24,11 @@ def permission(perm: int) -> str:
     return "".join(letter if perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
 
 
-def by_queue(table: dict[str, Any]) -> list[tuple[MessageQueue, Any]]:
-    """Return the rows of a table whose keys are message queues, in the order of topic, broker name and queue id."""
-    rows = [(msgspec.json.decode(key, type=MessageQueue), value) for key, value in table.items()]
-    return sorted(rows, key=lambda row: (row[0].topic, row[0].broker_name, row[0].queue_id))
-
-
-def topic_offsets(body: bytes | bytearray | memoryview) -> list[tuple[MessageQueue, dict[str, int]]]:
-    """Return queues and their offsets from the answer of GET_TOPIC_STATS_INFO."""
-    return by_queue(fastjson.loads(bytes(body)).get("offsetTable") or {})
+def java_text(value: Any) -> str:
+    """Return a value as Java shows it."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
 def topic_config_text(config: TopicConfig) -> str:

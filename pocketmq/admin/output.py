@@ -22,6 +22,18 @@ class Table:
         self.keys = keys.split()
         assert len(self.header) == len(self.keys), f"{len(self.header)} columns, {len(self.keys)} JSON names"
 
+    def title(self) -> str:
+        """Return the line with the header."""
+        return self.layout % tuple(self.header)
+
+    def line(self, row: Sequence[Any]) -> str:
+        """Return the line of a row."""
+        return self.row_layout % tuple(row)
+
+    def document(self, row: Sequence[Any]) -> dict[str, Any]:
+        """Return a row as an object."""
+        return dict(zip(self.keys, row, strict=True))
+
 
 class Output:
     """Prints as a command proceeds; with `--json` nothing but the command's result at its end."""
@@ -46,10 +58,10 @@ class Output:
         if self._terminal is not None:
             _draw(self._terminal, table, rows)
         else:
-            self.say(table.layout % tuple(table.header))
+            self.say(table.title())
             for row in rows:
-                self.say(table.row_layout % tuple(row))
-        return [dict(zip(table.keys, row, strict=True)) for row in rows]
+                self.say(table.line(row))
+        return [table.document(row) for row in rows]
 
     def result(self, value: Any) -> None:
         """Print the command's result, with `--json` only."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pocketmq.admin import stored_messages
+from pocketmq.admin import message_texts
 from tests.admin.conftest import Mqadmin
 
 
@@ -15,7 +15,7 @@ from tests.admin.conftest import Mqadmin
 def bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of the files with bodies."""
     folder = tmp_path / "bodies"
-    monkeypatch.setattr(stored_messages, "BODIES", folder)
+    monkeypatch.setattr(message_texts, "BODIES", folder)
     return folder
 
 

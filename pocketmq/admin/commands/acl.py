@@ -2,22 +2,12 @@
 
 from typing import Any
 
-import msgspec
-
-from pocketmq.admin.admin_client import each
-from pocketmq.admin.command import Run, command, option, targets
-from pocketmq.admin.commands.topic import only_one_target
-from pocketmq.admin.formats import time_seconds
+from pocketmq.admin.api import accounts
+from pocketmq.admin.api.client import Where, each
+from pocketmq.admin.command import Run, command, only_one_target, option, targets
+from pocketmq.admin.formats import java_text, time_seconds
 from pocketmq.admin.output import Table
-from pocketmq.remoting import fastjson
-from pocketmq.remoting.bodies import DataVersion
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers.acl import (
-    CreateAccessConfigRequestHeader,
-    DeleteAccessConfigRequestHeader,
-    GetBrokerAclConfigResponseHeader,
-    UpdateGlobalWhiteAddrsConfigRequestHeader,
-)
+from pocketmq.remoting.headers.acl import CreateAccessConfigRequestHeader
 
 WHERE = targets("this broker", "all brokers of this cluster")
 ACCESS_KEY = option("-a", "--accessKey", "access key of the account", required=True)
@@ -46,29 +36,31 @@ VERSIONS = Table(
     option("-m", "--admin", "true: may administer", type=bool, default=False),
     check=only_one_target,
 )
-async def update_acl_config(
-    run: Run, access_key: str, broker_addr: str | None, cluster_name: str | None, **given: Any
-) -> object:
+async def update_acl_config(run: Run, access_key: str, where: Where, **given: Any) -> object:
     """Create or change an account."""
-    header = CreateAccessConfigRequestHeader(access_key.strip(), **given)
-    addresses = await run.admin.targets(broker_addr, cluster_name, with_slaves=True)
-    for address in addresses:
-        await run.admin.broker(address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
-        run.say(f"create or update plain access config to {address} success.")
-    run.say(f"account's accesskey is:{access_key.strip()}")
-    return {"brokers": addresses, "accessKey": access_key.strip()}
+    account = CreateAccessConfigRequestHeader(access_key.strip(), **given)
+    brokers = await run.at_each(
+        where,
+        lambda at: accounts.update_account(run.admin, at, account),
+        lambda at: f"create or update plain access config to {at} success.",
+        with_slaves=True,
+    )
+    run.say(f"account's accesskey is:{account.access_key}")
+    return {"brokers": brokers, "accessKey": account.access_key}
 
 
 @command("deleteAclConfig", ACCESS_KEY, *WHERE, check=only_one_target)
-async def delete_acl_config(run: Run, access_key: str, broker_addr: str | None, cluster_name: str | None) -> object:
+async def delete_acl_config(run: Run, access_key: str, where: Where) -> object:
     """Delete an account."""
-    header = DeleteAccessConfigRequestHeader(access_key.strip())
-    addresses = await run.admin.targets(broker_addr, cluster_name, with_slaves=True)
-    for address in addresses:
-        await run.admin.broker(address, RequestCode.DELETE_ACL_CONFIG, header)
-        run.say(f"delete plain access config account from {address} success.")
-    run.say(f"account's accesskey is:{access_key.strip()}")
-    return {"brokers": addresses, "accessKey": access_key.strip()}
+    access_key = access_key.strip()
+    brokers = await run.at_each(
+        where,
+        lambda at: accounts.delete_account(run.admin, at, access_key),
+        lambda at: f"delete plain access config account from {at} success.",
+        with_slaves=True,
+    )
+    run.say(f"account's accesskey is:{access_key}")
+    return {"brokers": brokers, "accessKey": access_key}
 
 
 @command(
@@ -80,54 +72,46 @@ async def delete_acl_config(run: Run, access_key: str, broker_addr: str | None, 
 )
 async def update_global_white_addr(
     run: Run,
-    broker_addr: str | None,
-    cluster_name: str | None,
+    where: Where,
     global_white_remote_addresses: str,
     acl_file_full_path: str | None,
 ) -> object:
     """Set the addresses that need no signature."""
     given = global_white_remote_addresses.strip()
-    header = UpdateGlobalWhiteAddrsConfigRequestHeader(given, acl_file_full_path)
-    addresses = await run.admin.targets(broker_addr, cluster_name, with_slaves=True)
-    for address in addresses:
-        await run.admin.broker(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
-        run.say(f"update global white remote addresses to {address} success.")
-    return {"brokers": addresses, "globalWhiteRemoteAddresses": given}
+    brokers = await run.at_each(
+        where,
+        lambda at: accounts.update_white_addresses(run.admin, at, given, acl_file_full_path),
+        lambda at: f"update global white remote addresses to {at} success.",
+        with_slaves=True,
+    )
+    return {"brokers": brokers, "globalWhiteRemoteAddresses": given}
 
 
 @command("clusterAclConfigVersion", *WHERE, check=only_one_target)
-async def cluster_acl_config_version(run: Run, broker_addr: str | None, cluster_name: str | None) -> object:
+async def cluster_acl_config_version(run: Run, where: Where) -> object:
     """Show the versions of the ACL files."""
-    rows = []
-    for address in await run.admin.targets(broker_addr, cluster_name):
-        answer = await run.admin.broker(address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
-        info = answer.header(GetBrokerAclConfigResponseHeader)
-        for path, value in fastjson.loads(info.all_acl_file_version or "{}").items():
-            version = msgspec.convert(value, DataVersion, strict=False)
-            where = info.cluster_name, info.broker_name, info.broker_addr
-            rows.append((*where, path, version.counter, time_seconds(version.timestamp)))
+    rows = [
+        (one.cluster, one.broker_name, one.broker_addr, one.path, one.version.counter, time_seconds(one.version.timestamp))
+        for address in await run.admin.targets(where)
+        for one in await accounts.file_versions(run.admin, address)
+    ]
     result = run.table(VERSIONS, rows)
-    run.say(f"get {'broker' if broker_addr else 'cluster'}'s plain access config version success.")
+    run.say(f"get {'broker' if where.broker else 'cluster'}'s plain access config version success.")
     return result
 
 
 @command("getAclConfig", *WHERE, check=only_one_target)
-async def get_acl_config(run: Run, broker_addr: str | None, cluster_name: str | None) -> object:
+async def get_acl_config(run: Run, where: Where) -> object:
     """Show all accounts, including their secret keys."""
-    addresses = await run.admin.targets(broker_addr, cluster_name)
-    answers = await each(addresses, lambda at: run.admin.broker(at, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
-    result = {address: fastjson.loads(bytes(answer.body)) for address, answer in answers.items()}
+    result = await each(await run.admin.targets(where), lambda at: accounts.access_config(run.admin, at))
     for document in result.values():
-        run.say(f"\nglobalWhiteRemoteAddresses: {_shown(document.get('globalWhiteAddrs') or [])}\n\naccounts:")
+        run.say(f"\nglobalWhiteRemoteAddresses: {_text(document.get('globalWhiteAddrs') or [])}\n\naccounts:")
         for account in document.get("plainAccessConfigs") or []:
             for name in ACCOUNT_FIELDS:
-                run.say(f"  {name:<18}: {_shown(account.get(name))}")
+                run.say(f"  {name:<18}: {_text(account.get(name))}")
             run.say()
     return result
 
 
-def _shown(value: Any) -> str:
-    """Return a field as Java shows it."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]"
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: Any) -> str:
+    return "" if value is None else java_text(value)

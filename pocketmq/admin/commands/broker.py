@@ -5,17 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-import msgspec
 
-from pocketmq.admin.admin_client import AdminError, sorted_addresses
+from pocketmq.admin.api import brokers
+from pocketmq.admin.api.client import AdminError, Where
 from pocketmq.admin.command import Run, command, option, targets
 from pocketmq.admin.formats import time_millis
 from pocketmq.admin.output import Table
-from pocketmq.client.route import MASTER_ID
-from pocketmq.remoting.bodies import KVTable
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime import properties_file
 from pocketmq.runtime.command_line.commands import say
 from pocketmq.runtime.command_line.option_types import WholeNumber
 
@@ -32,20 +29,20 @@ SLAVES = Table(
 
 
 @command("brokerStatus", *ALL_BROKERS)
-async def broker_status(run: Run, broker_addr: str | None, cluster_name: str | None) -> object:
+async def broker_status(run: Run, where: Where) -> object:
     """Show the runtime info of a broker, or of all brokers of a cluster."""
     result: dict[str, Mapping[str, str]] = {}
-    for address in await run.admin.targets(broker_addr, cluster_name, with_slaves=True):
+    for address in await run.admin.targets(where, with_slaves=True):
         try:
-            table = (await run.admin.fetch(address, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
+            table = await brokers.runtime_info(run.admin, address)
         except (RemotingError, AdminError) as failure:
-            if broker_addr:
+            if where.broker:
                 raise
             run.warn(failure)
             continue
         result[address] = table
         for key, value in sorted(table.items()):
-            run.say(f"{'' if broker_addr else f'{address:<24} '}{key:<32}: {value}")
+            run.say(f"{'' if where.broker else f'{address:<24} '}{key:<32}: {value}")
     return result
 
 
@@ -56,15 +53,12 @@ async def broker_status(run: Run, broker_addr: str | None, cluster_name: str | N
     option("-v", "--value", "its new value", required=True),
     option("-a", "--updateAllBroker", "with -c: also the slaves (true)", type=bool, default=False),
 )
-async def update_broker_config(
-    run: Run, broker_addr: str | None, cluster_name: str | None, key: str, value: str, update_all_broker: bool
-) -> object:
+async def update_broker_config(run: Run, where: Where, key: str, value: str, update_all_broker: bool) -> object:
     """Change one key of the config of a running broker."""
-    body = properties_file.dumps({key.strip(): value.strip()}).encode()
     done, last = [], None
-    for address in await run.admin.targets(broker_addr, cluster_name, with_slaves=update_all_broker):
+    for address in await run.admin.targets(where, with_slaves=update_all_broker):
         try:
-            await run.admin.broker(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+            await brokers.update_broker_config(run.admin, address, key.strip(), value.strip())
         except (RemotingError, AdminError) as failure:
             if last is not None:
                 run.warn(last)
@@ -78,39 +72,23 @@ async def update_broker_config(
 
 
 @command("getBrokerConfig", *ALL_BROKERS)
-async def get_broker_config(run: Run, broker_addr: str | None, cluster_name: str | None) -> object:
+async def get_broker_config(run: Run, where: Where) -> object:
     """Show the config of a broker, or of all brokers of a cluster."""
-    if broker_addr:
-        titles = {broker_addr: broker_addr}
+    if where.broker:
+        titles = {where.broker: where.broker}
     else:
-        titles = await _titles(run, cluster_name)
+        masters = await brokers.masters_by_address(run.admin, where.cluster)
+        titles = {
+            address: f"Master: {address}" if address == master else f"My Master: {master}=====Slave: {address}"
+            for address, master in masters.items()
+        }
     result = {}
     for address, title in titles.items():
-        config = await broker_config(run, address)
+        result[address] = await brokers.broker_config(run.admin, address)
         run.say(f"============{title}============")
-        say_config(run, config)
+        say_config(run, result[address])
         run.say()
-        result[address] = config
     return result
-
-
-async def _titles(run: Run, cluster: str | None) -> dict[str, str]:
-    """Return the addresses of a cluster's brokers with the titles of their configs."""
-    titles: dict[str, str] = {}
-    known = await run.admin.targets(None, cluster, with_slaves=True)
-    info = await run.admin.cluster_info()
-    for name in info.cluster_addr_table[cluster or ""]:
-        master = info.broker_addr_table[name].broker_addrs.get(MASTER_ID)
-        for _, address in sorted_addresses(info.broker_addr_table[name]):
-            is_master = address == master
-            titles[address] = f"Master: {address}" if is_master else f"My Master: {master}=====Slave: {address}"
-    return {address: titles[address] for address in known}
-
-
-async def broker_config(run: Run, address: str) -> dict[str, str]:
-    """Return the config of a broker."""
-    answer = await run.admin.broker(address, RequestCode.GET_BROKER_CONFIG)
-    return properties_file.loads(properties_file.decode(bytes(answer.body)))
 
 
 def say_config(run: Run, config: Mapping[str, str]) -> None:
@@ -119,49 +97,41 @@ def say_config(run: Run, config: Mapping[str, str]) -> None:
         run.say(f"{key:<50}=  {value}")
 
 
-async def _clean(run: Run, broker: str | None, cluster: str | None, code: int) -> object:
-    """Send a request without fields to one broker, to all of a cluster, or to all brokers."""
-    if broker:
-        addresses = [broker]
-    else:
-        addresses = [at for name in await run.admin.clusters(cluster) for at in await run.admin.masters_and_slaves(name)]
-    for address in addresses:
-        await run.admin.broker(address, code)
+async def _clean(run: Run, where: Where, code: int) -> object:
+    addresses = await brokers.request_everywhere(run.admin, where, code)
     run.say("success" if addresses else "false")
     return {"brokers": addresses}
 
 
 @command("cleanExpiredCQ", *ANYWHERE)
-async def clean_expired_cq(run: Run, broker_addr: str | None, cluster: str | None) -> object:
+async def clean_expired_cq(run: Run, where: Where) -> object:
     """Delete ConsumeQueue files whose records are no longer in the log."""
-    return await _clean(run, broker_addr, cluster, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    return await _clean(run, where, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
 @command("deleteExpiredCommitLog", *ANYWHERE)
-async def delete_expired_commit_log(run: Run, broker_addr: str | None, cluster: str | None) -> object:
+async def delete_expired_commit_log(run: Run, where: Where) -> object:
     """Delete expired CommitLog files now."""
-    return await _clean(run, broker_addr, cluster, RequestCode.DELETE_EXPIRED_COMMITLOG)
+    return await _clean(run, where, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
 
 @command("cleanUnusedTopic", *ANYWHERE)
-async def clean_unused_topic(run: Run, broker_addr: str | None, cluster: str | None) -> object:
+async def clean_unused_topic(run: Run, where: Where) -> object:
     """Delete the queues of topics that no longer exist."""
-    return await _clean(run, broker_addr, cluster, RequestCode.CLEAN_UNUSED_TOPIC)
+    return await _clean(run, where, RequestCode.CLEAN_UNUSED_TOPIC)
 
 
 @command("haStatus", *WHERE, option("-i", "--interval", "show it every so many seconds", type=WholeNumber(1)))
-async def ha_status(run: Run, broker_addr: str | None, cluster_name: str | None, interval: int | None) -> object:
+async def ha_status(run: Run, where: Where, interval: int | None) -> object:
     """Show the replication of a broker, or of a cluster's masters: how far each slave lags (a request of 5.x)."""
-    if broker_addr is None and cluster_name is None:
+    if where == (None, None):
         say(click.get_current_context().get_help())
         return None
     while True:
         result = {}
-        for address in await run.admin.targets(broker_addr, cluster_name):
-            answer = await run.admin.broker(address, RequestCode.GET_BROKER_HA_STATUS)
-            info = msgspec.json.decode(answer.body)
-            _say_replication(run, address, info)
-            result[address] = info
+        for address in await run.admin.targets(where):
+            result[address] = await brokers.ha_status(run.admin, address)
+            _say_replication(run, address, result[address])
         if interval is None or run.as_json:
             return result
         await asyncio.sleep(interval)

@@ -1,36 +1,24 @@
 """Commands that show consumer groups and clients: progress, connections, running info."""
 
-import contextlib
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pocketmq.admin.admin_client import AdminClient, AdminError
+from pocketmq.admin.api import consumers
+from pocketmq.admin.api.client import AdminError
+from pocketmq.admin.api.consumers import ACTIVELY, PASSIVELY, GroupSummary, Progress, connections, progress, running_info
+from pocketmq.admin.api.running_info import same_subscriptions, stuck_queues
+from pocketmq.admin.api.topics import group_names
+from pocketmq.admin.api.versions import version_name
 from pocketmq.admin.command import Run, command, option
-from pocketmq.admin.commands.route import topics
-from pocketmq.admin.consumer_groups import (
-    ACTIVELY,
-    PASSIVELY,
-    RETRY_PREFIX,
-    ConsumerConnection,
-    Progress,
-    addresses,
-    clients_of_queues,
-    connections,
-    document,
-    progress,
-    running_info,
-)
 from pocketmq.admin.formats import safe_name, time_seconds
 from pocketmq.admin.output import Table
-from pocketmq.admin.running_info import running_info_text, same_subscriptions, stuck_queues
-from pocketmq.admin.versions import version_name
+from pocketmq.admin.running_info_text import running_info_text
 from pocketmq.remoting.bodies import Connection, MessageQueue
-from pocketmq.remoting.codes import LanguageCode, RequestCode
+from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.consumer import ProducerGroupRequestHeader
 from pocketmq.runtime.command_line.option_types import ADDRESS
 
 GROUP = option("-g", "--consumerGroup", "consumer group name", required=True)
@@ -68,12 +56,11 @@ INFO_FILES = Table(
 async def consumer_progress(run: Run, group_name: str | None, topic_name: str | None, show_client_i_p: bool) -> object:
     """Show how far consumer groups have consumed, and how much is left."""
     if group_name is None:
-        names = (await topics(run.admin)).topic_list
-        groups = [name.removeprefix(RETRY_PREFIX) for name in names if name.startswith(RETRY_PREFIX)]
-        return run.table(GROUPS, [await _group_row(run.admin, group) for group in groups])
+        summaries = [await consumers.group_summary(run.admin, one) for one in await group_names(run.admin)]
+        return run.table(GROUPS, [_group_row(one) for one in summaries])
     group = group_name.strip()
     found = await progress(run.admin, group, topic_name)
-    clients = await _clients_of_queues(run.admin, group) if show_client_i_p else None
+    clients = await consumers.clients_of_queues(run.admin, group) if show_client_i_p else None
     rows = _queue_rows(found, clients)
     shown = run.table(QUEUES if clients is None else QUEUES_AND_CLIENTS, rows)
     run.say(f"\nConsume TPS: {found.tps:.2f}")
@@ -81,18 +68,14 @@ async def consumer_progress(run: Run, group_name: str | None, topic_name: str | 
     return {"group": group, "consumeTps": found.tps, "diffTotal": found.diff_total, "queues": shown}
 
 
-async def _group_row(admin: AdminClient, group: str) -> tuple[Any, ...]:
-    """Return the row of a group; what cannot be fetched is shown as zero or empty, as in Apache's tool."""
-    found, clients = Progress(), ConsumerConnection()
-    with contextlib.suppress(RemotingError, AdminError):
-        found = await progress(admin, group)
-    with contextlib.suppress(RemotingError, AdminError):
-        clients = await connections(admin, group)
+def _group_row(one: GroupSummary) -> tuple[Any, ...]:
+    """Return the row of a group; what is not known is shown as zero or empty, as in Apache's tool."""
+    clients = one.clients
     count = len(clients.connection_set)
-    version = version_name(min(one.version for one in clients.connection_set)) if count else "OFFLINE"
+    version = version_name(min(client.version for client in clients.connection_set)) if count else "OFFLINE"
     kind = ("PULL" if clients.consume_type == ACTIVELY else "PUSH") if count else ""
     model = clients.message_model if clients.consume_type == PASSIVELY else ""
-    return group, count, version, kind, model, int(found.tps), found.diff_total
+    return one.group, count, version, kind, model, int(one.progress.tps), one.progress.diff_total
 
 
 def _queue_rows(found: Progress, clients: dict[MessageQueue, str] | None) -> list[tuple[Any, ...]]:
@@ -103,15 +86,6 @@ def _queue_rows(found: Progress, clients: dict[MessageQueue, str] | None) -> lis
         place = queue.topic, queue.broker_name, queue.queue_id
         rows.append((*place, offsets.broker_offset, offsets.consumer_offset, *client, offsets.diff, last))
     return rows
-
-
-async def _clients_of_queues(admin: AdminClient, group: str) -> dict[MessageQueue, str]:
-    """Return the client of each queue; queues of clients that do not answer are left out."""
-    infos = []
-    with contextlib.suppress(RemotingError, AdminError):
-        for one in (await connections(admin, group)).connection_set:
-            infos.append((one.client_id, await running_info(admin, group, one.client_id, False)))
-    return clients_of_queues(infos)
 
 
 @command("consumerConnection", GROUP, BROKER)
@@ -141,22 +115,16 @@ def language_name(language: str | int) -> str:
          option("-t", "--topic", "a topic that it sends to", required=True))  # fmt: skip
 async def producer_connection(run: Run, producer_group: str, topic: str) -> object:
     """Show the clients of a producer group that sends to a topic."""
-    found = addresses(await run.admin.route(topic))
-    if not found:
-        raise AdminError(f"the route of topic {topic} has no broker")
-    header = ProducerGroupRequestHeader(producer_group.strip())
-    answer = await run.admin.fetch(found[0], RequestCode.GET_PRODUCER_CONNECTION_LIST, ConsumerConnection, header)
-    rows = [_client_row(one) for one in answer.connection_set]
+    rows = [_client_row(one) for one in await consumers.producers(run.admin, producer_group.strip(), topic)]
     for number, row in enumerate(rows, 1):
         run.say(PRODUCER_LAYOUT % (number, *row))
-    return [dict(zip(CLIENTS.keys, row, strict=True)) for row in rows]
+    return [CLIENTS.document(row) for row in rows]
 
 
 @command("producer", option("-b", "--broker", "broker address", type=ADDRESS, required=True))
 async def producer(run: Run, broker: str) -> object:
     """Show the clients of all producer groups of a broker."""
-    answer = document(await run.admin.broker(broker, RequestCode.GET_ALL_PRODUCER_INFO))
-    data: dict[str, list[dict[str, Any]]] = answer.get("data") or {}
+    data = await consumers.producers_at(run.admin, broker)
     for group, clients in data.items():
         if not clients:
             run.say(f"producer group ({group}) instances are empty")

@@ -6,14 +6,14 @@ from typing import Any
 import click
 import msgspec
 
-from pocketmq.admin.admin_client import AdminError, chosen_address
-from pocketmq.admin.command import Run, command, option, targets
-from pocketmq.admin.commands.topic import listed, only_one_target, remove_topic, submit_list
-from pocketmq.admin.consumer_groups import DLQ_PREFIX, RETRY_PREFIX, document
+from pocketmq.admin.api import groups
+from pocketmq.admin.api.client import Where
+from pocketmq.admin.api.topics import delete_topic
+from pocketmq.admin.command import Run, command, only_one_target, option, targets
+from pocketmq.admin.commands.topic import listed, submit_list
+from pocketmq.admin.formats import java_text
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, SubscriptionGroupList, encode_body
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
 from pocketmq.remoting.pop_bodies import MessageRequestMode
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 
@@ -45,25 +45,18 @@ CONFIG_FIELDS = (
     option("-o", "--consumeMessageOrderly", "whether the group consumes in order when it pops (5.x)", type=bool),
     option("-p", "--groupRetryPolicy", "delays of retries as JSON (5.x)", type=Checked("<arg>", json.loads)),
 )
-async def update_sub_group(
-    run: Run, broker_addr: str | None, cluster_name: str | None, group_name: str, **given: Any
-) -> object:
+async def update_sub_group(run: Run, where: Where, group_name: str, **given: Any) -> object:
     """Create a consumer group, or change one: all its settings are replaced."""
     given["notify_consumer_ids_changed_enable"] = given.pop("notify_consumer_ids_changed")
     config = SubscriptionGroupConfig(group_name.strip(), **given)
-    body, done = encode_body(config), []
-    for address in await run.admin.targets(broker_addr, cluster_name):
-        try:
-            await run.admin.broker(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
-        except (RemotingError, AdminError) as failure:
-            if broker_addr or run.as_json:
-                raise
-            run.warn(failure)
-            continue
-        run.say(f"create subscription group to {address} success.")
-        done.append(address)
+    done = await run.at_each(
+        where,
+        lambda at: groups.create_group(run.admin, at, config),
+        lambda at: f"create subscription group to {at} success.",
+        passes_failures=True,
+    )
     fields = msgspec.to_builtins(config)
-    run.say(f"SubscriptionGroupConfig [{', '.join(f'{name}={java_text(fields[name])}' for name in CONFIG_FIELDS)}]")
+    run.say(f"SubscriptionGroupConfig [{', '.join(f'{name}={_text(fields[name])}' for name in CONFIG_FIELDS)}]")
     return {"brokers": done, "group": fields}
 
 
@@ -73,52 +66,36 @@ async def update_sub_group(
     GROUP,
     option("-r", "--removeOffset", "true: also delete the group's consumer offsets", type=bool, default=False),
 )
-async def delete_sub_group(
-    run: Run, broker_addr: str | None, cluster_name: str | None, group_name: str, remove_offset: bool
-) -> object:
+async def delete_sub_group(run: Run, where: Where, group_name: str, remove_offset: bool) -> object:
     """Delete a consumer group; from a cluster, with its retry and dead-letter topics."""
     group = group_name.strip()
-    header = DeleteSubscriptionGroupRequestHeader(group, remove_offset, remove_offset)
-    masters = await run.admin.targets(broker_addr, cluster_name)
-    for address in masters:
-        await run.admin.broker(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
-        where = f" in cluster [{cluster_name}]" if cluster_name else ""
-        run.say(f"delete subscription group [{group}] from broker [{address}]{where} success.")
-    if cluster_name:
-        for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
-            await remove_topic(run.admin, cluster_name, topic)
-            run.say(f"delete topic [{topic}] from cluster [{cluster_name}] success.")
+    in_cluster = f" in cluster [{where.cluster}]" if where.cluster else ""
+    brokers = await run.at_each(
+        where,
+        lambda at: groups.delete_group(run.admin, at, group, remove_offset),
+        lambda at: f"delete subscription group [{group}] from broker [{at}]{in_cluster} success.",
+    )
+    if where.cluster:
+        for topic in groups.topics_of_group(group):
+            await delete_topic(run.admin, where.cluster, topic)
+            run.say(f"delete topic [{topic}] from cluster [{where.cluster}] success.")
             run.say(f"delete topic [{topic}] from NameServer success.")
-    return {"brokers": masters, "group": group}
+    return {"brokers": brokers, "group": group}
 
 
 @command("getConsumerConfig", GROUP)
 async def get_consumer_config(run: Run, group_name: str) -> object:
     """Show the config of a consumer group at each broker that has it."""
-    info = await run.admin.cluster_info()
-    found = []
-    for name, data in info.broker_addr_table.items():
-        if not data.broker_addrs:
-            continue
-        cluster = next((cluster for cluster, names in info.cluster_addr_table.items() if name in names), None)
-        table = document(await run.admin.broker(chosen_address(data), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))[
-            "subscriptionGroupTable"
-        ]
-        config = (table or {}).get(group_name.strip())
-        if config is None:
-            continue
-        run.say(f"{'':=<29}{cluster}:{name}{'':=<29}")
-        for field in sorted(config, key=lambda field: CONFIG_FIELDS.index(field) if field in CONFIG_FIELDS else 99):
-            run.say(f"{field:<40}=  {java_text(config[field])}")
-        found.append({"cluster": cluster, "brokerName": name, "config": config})
-    return found
+    found = await groups.group_configs(run.admin, group_name.strip())
+    for one in found:
+        run.say(f"{'':=<29}{one.cluster}:{one.broker_name}{'':=<29}")
+        for field in sorted(one.config, key=lambda field: CONFIG_FIELDS.index(field) if field in CONFIG_FIELDS else 99):
+            run.say(f"{field:<40}=  {_text(one.config[field])}")
+    return [{"cluster": one.cluster, "brokerName": one.broker_name, "config": one.config} for one in found]
 
 
-def java_text(value: Any) -> str:
-    """Return a value of a config as text."""
-    if isinstance(value, (dict, list)):
-        return json.dumps(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (dict, list)) else java_text(value)
 
 
 @command(
@@ -127,12 +104,10 @@ def java_text(value: Any) -> str:
     option("-f", "--filename", "JSON file with a list of groups: groupName, retryMaxTimes, ...", required=True),
     check=only_one_target,
 )
-async def update_sub_group_list(run: Run, broker_addr: str | None, cluster_name: str | None, filename: str) -> object:
+async def update_sub_group_list(run: Run, where: Where, filename: str) -> object:
     """Create or change the consumer groups listed in a file (a request of 5.x)."""
     body = encode_body(SubscriptionGroupList(listed(filename, SubscriptionGroupConfig)))
-    return await submit_list(
-        run, broker_addr, cluster_name, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body, "group"
-    )
+    return await submit_list(run, where, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body, "group")
 
 
 @command(
@@ -143,22 +118,14 @@ async def update_sub_group_list(run: Run, broker_addr: str | None, cluster_name:
     option("-m", "--mode", "PULL or POP", type=click.Choice(["PULL", "POP"]), required=True),
     option("-q", "--popShareQueueNum", "number of clients that share a queue in mode POP", type=WholeNumber(), default=0),
 )
-async def set_consume_mode(
-    run: Run, broker_addr: str | None, cluster_name: str | None, topic_name: str, group_name: str, **given: Any
-) -> object:
+async def set_consume_mode(run: Run, where: Where, topic_name: str, group_name: str, **given: Any) -> object:
     """Let a consumer group pull from a topic, or pop (a request of 5.x)."""
     topic, group, mode, shared = topic_name.strip(), group_name.strip(), given["mode"], given["pop_share_queue_num"]
-    body = encode_body(MessageRequestMode(topic, group, mode, shared))
-    done = []
-    for address in await run.admin.targets(broker_addr, cluster_name):
-        try:
-            await run.admin.broker(address, RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)
-        except (RemotingError, AdminError) as failure:
-            if broker_addr or run.as_json:
-                raise
-            run.warn(failure)
-            continue
-        run.say(f"set consume mode to {address} success.")
-        done.append(address)
+    done = await run.at_each(
+        where,
+        lambda at: groups.set_request_mode(run.admin, at, MessageRequestMode(topic, group, mode, shared)),
+        lambda at: f"set consume mode to {at} success.",
+        passes_failures=True,
+    )
     run.say(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared}]")
     return {"brokers": done, "topic": topic, "group": group, "mode": mode, "popShareQueueNum": shared}

@@ -4,10 +4,8 @@ import codecs
 from collections import Counter
 from typing import Any
 
-from pocketmq.admin.admin_client import AdminError
-from pocketmq.admin.command import TOPIC, Run, command, option
-from pocketmq.admin.consumer_groups import queue_text
-from pocketmq.admin.queue_reading import (
+from pocketmq.admin.api.client import AdminError, queue_text
+from pocketmq.admin.api.queue_reading import (
     FOUND,
     NO_MATCHED_MSG,
     PULL_COUNT,
@@ -15,9 +13,11 @@ from pocketmq.admin.queue_reading import (
     address_of,
     limits,
     pull,
-    readable_queues,
+    queues_to_read,
 )
-from pocketmq.admin.stored_messages import StoredMessage, as_document, one_line
+from pocketmq.admin.api.stored_messages import StoredMessage
+from pocketmq.admin.command import TOPIC, Run, command, option
+from pocketmq.admin.message_texts import as_document, one_line
 from pocketmq.admin.times import TIME, Time
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
@@ -74,22 +74,11 @@ class _Printer:
 async def print_msg(run: Run, topic: str, charset_name: str, sub_expression: str, print_body: bool, **given: Any) -> object:
     """Print the messages of a topic, queue by queue."""
     printer = _Printer(run, charset_name, print_body)
-    for queue, address in await readable_queues(run.admin, topic.strip()):
+    for queue, address in await queues_to_read(run.admin, topic.strip()):
         begin, end = _ms(given["begin_timestamp"]), _ms(given["end_timestamp"])
         queue_offset, high = await limits(run.admin, address, queue, begin, end)
         run.say(f"minOffset={queue_offset}, maxOffset={high}, {queue_text(queue)}")
-        while queue_offset < high:
-            pulled = await pull(run.admin, address, queue, queue_offset, expression=sub_expression)
-            is_stuck, queue_offset = pulled.next_offset <= queue_offset, pulled.next_offset
-            if pulled.status == FOUND:
-                printer.show(pulled.messages)
-            elif pulled.status == NO_MATCHED_MSG:
-                run.say(f"{queue_text(queue)} no matched msg. status={pulled.status}, offset={queue_offset}")
-            else:
-                run.say(f"{queue_text(queue)} print msg finished. status={pulled.status}, offset={queue_offset}")
-                break
-            if is_stuck:
-                break
+        await _print_queue(run, printer, queue, address, queue_offset, high, expression=sub_expression)
         run.say("-" * 56)
     return printer.documents
 
@@ -157,7 +146,7 @@ async def consume_message(
         queue = MessageQueue(broker_name.strip(), queue_id, topic.strip())
         queues = [(queue, await address_of(run.admin, queue.topic, queue.broker_name))]
     else:
-        queues = await readable_queues(run.admin, topic.strip())
+        queues = await queues_to_read(run.admin, topic.strip())
     for queue, address in queues:
         begin, end = _ms(given["begin_timestamp"]), _ms(given["end_timestamp"])
         low, high = await limits(run.admin, address, queue, begin, end)
@@ -172,19 +161,24 @@ async def consume_message(
             high, count = low + count - 1, 0
         else:
             count -= high - low + 1
-        await _consume(run, printer, queue, address, low, high, given["consumer_group"].strip())
+        group = given["consumer_group"].strip()
+        await _print_queue(run, printer, queue, address, low, high + 1, is_exact=True, group=group)
         if count <= 0:
             break
     return printer.documents
 
 
-async def _consume(run: Run, printer: _Printer, queue: MessageQueue, address: str, low: int, high: int, group: str) -> None:
-    """Print the messages of a queue from `low` to `high`, inclusive."""
-    while low <= high:
-        pulled = await pull(run.admin, address, queue, low, min(high - low + 1, PULL_COUNT), group=group)
+async def _print_queue(
+    run: Run, printer: _Printer, queue: MessageQueue, address: str, low: int, end: int, is_exact: bool = False, **how: str
+) -> None:
+    """Print the messages of a queue from `low` on. Unless `is_exact`, the pull that reaches `end` may give later ones."""
+    while low < end:
+        count = min(end - low, PULL_COUNT) if is_exact else PULL_COUNT
+        pulled = await pull(run.admin, address, queue, low, count, **how)
         is_stuck, low = pulled.next_offset <= low, pulled.next_offset
         if pulled.status == FOUND:
-            run.say("Consume ok")
+            if is_exact:
+                run.say("Consume ok")
             printer.show(pulled.messages)
         elif pulled.status == NO_MATCHED_MSG:
             run.say(f"{queue_text(queue)} no matched msg. status={pulled.status}, offset={low}")

@@ -4,24 +4,19 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.admin.admin_client import AdminError
+from pocketmq.admin.api.message_search import EVER, MAX_NUM, by_any_id, by_key, by_unique_key, consume_directly, queue_units
+from pocketmq.admin.api.message_trace import PUB, SUB_AFTER, TRACE_TOPIC, TraceEvent, trace_events
+from pocketmq.admin.api.message_tracks import message_tracks
+from pocketmq.admin.api.queue_reading import address_of, pull
+from pocketmq.admin.api.sending import producer
+from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.command import TOPIC, Run, command, option
-from pocketmq.admin.consumer_groups import RUNNING_INFO_TIMEOUT_S, document
-from pocketmq.admin.formats import time_seconds
-from pocketmq.admin.message_search import EVER, MAX_NUM, by_key, by_offset_id, by_unique_key, offset_id
-from pocketmq.admin.message_trace import PUB, SUB_AFTER, TRACE_TOPIC, TraceEvent, trace_events
-from pocketmq.admin.message_track import message_tracks
+from pocketmq.admin.formats import java_text, time_seconds
+from pocketmq.admin.message_texts import as_document, details, send_result_text, write_body
 from pocketmq.admin.output import Table
-from pocketmq.admin.queue_reading import address_of, pull
-from pocketmq.admin.sending import producer, send_result_text
-from pocketmq.admin.stored_messages import StoredMessage, as_document, details, write_body
 from pocketmq.client.message import Message
 from pocketmq.client.message_check import sender_properties
-from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, QueryConsumeQueueRequestHeader
 from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 
 MESSAGE_ID = option("-i", "--msgId", "unique key of the message, which its sender gave", required=True)
@@ -51,7 +46,7 @@ async def query_msg_by_id(
     """Show a message by its offset id, let a client consume it, or send it again."""
     results = []
     for one in filter(None, (part.strip() for part in msg_id.split(","))):
-        stored = await _by_any_id(run, one, topic)
+        stored = await by_any_id(run.admin, one, topic)
         if consumer_group and client_id:
             results.append(await _consume_directly(run, consumer_group.strip(), client_id.strip(), stored))
         elif given["send_message"]:
@@ -59,20 +54,6 @@ async def query_msg_by_id(
         else:
             results.append(await _show(run, stored))
     return results
-
-
-async def _by_any_id(run: Run, msg_id: str, topic: str | None) -> StoredMessage:
-    """Return a message by its offset id; if the id names no known broker and there is a topic, by its unique key."""
-    if topic is not None:
-        brokers = (await run.admin.cluster_info()).broker_addr_table.values()
-        addresses = {address for data in brokers for address in data.broker_addrs.values()}
-        try:
-            is_offset_id = offset_id(msg_id).address in addresses
-        except RemotingError:
-            is_offset_id = False
-        if not is_offset_id:
-            return (await by_unique_key(run.admin, topic.strip(), msg_id))[0]
-    return await by_offset_id(run.admin, msg_id)
 
 
 async def _show(run: Run, stored: StoredMessage, with_offset_id: bool = True, number: int = 0) -> dict[str, Any]:
@@ -98,12 +79,9 @@ def _body_path(run: Run, stored: StoredMessage, number: int) -> str:
 
 
 async def _consume_directly(run: Run, group: str, client_id: str, stored: StoredMessage) -> dict[str, Any]:
-    header = ConsumeMessageDirectlyRequestHeader(group, client_id, stored.message.offset_msg_id)
-    code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-    answer = await run.admin.broker(stored.store_host, code, header, timeout_s=RUNNING_INFO_TIMEOUT_S)
-    result = document(answer)
+    result = await consume_directly(run.admin, group, client_id, stored)
     names = "order", "autoCommit", "consumeResult", "remark", "spentTimeMills"
-    run.say(f"ConsumeMessageDirectlyResult [{', '.join(f'{name}={_java(result.get(name))}' for name in names)}]")
+    run.say(f"ConsumeMessageDirectlyResult [{', '.join(f'{name}={java_text(result.get(name))}' for name in names)}]")
     return result
 
 
@@ -200,7 +178,7 @@ def _say_events(run: Run, kind: str, group_title: str, time_title: str, events: 
     for event in events:
         status = "success" if event.succeeded else "failed"
         when = time_seconds(event.timestamp_ms)
-        run.say(TRACE_LAYOUT % (kind, _java(event.group), event.client_host, when, f"{event.cost_ms}ms", status))
+        run.say(TRACE_LAYOUT % (kind, java_text(event.group), event.client_host, when, f"{event.cost_ms}ms", status))
     run.say()
 
 
@@ -217,16 +195,7 @@ async def query_cq(
     run: Run, topic: str, queue: int, index: int, count: int, broker: str | None, consumer: str | None
 ) -> object:
     """Show units of a ConsumeQueue."""
-    if broker is None:
-        masters = (data.broker_addrs.get(MASTER_ID) for data in (await run.admin.route(topic)).broker_datas)
-        broker = next(filter(None, masters), None)
-        if broker is None:
-            raise AdminError("No topic route data!")
-    header = QueryConsumeQueueRequestHeader(topic.strip(), queue, index, count, consumer)
-    answer = await run.admin.broker(broker, RequestCode.QUERY_CONSUME_QUEUE, header)
-    if not answer.body:
-        raise AdminError(answer.remark or f"{broker} returned no ConsumeQueue units")
-    found = document(answer)
+    found = await queue_units(run.admin, topic.strip(), queue, index, count, broker, consumer)
     if found.get("subscriptionData") is not None:
         run.say(f"Subscription data: \n{_flat_json(found['subscriptionData'])}\n{LINE}")
     if found.get("filterData") is not None:
@@ -238,7 +207,7 @@ async def query_cq(
 
 
 def _unit_text(unit: dict[str, Any]) -> str:
-    shown = {name: _java(unit.get(name)) for name in UNIT_FIELDS}
+    shown = {name: java_text(unit.get(name)) for name in UNIT_FIELDS}
     fields = (f"{name}='{value}'" if name in TEXT_FIELDS else f"{name}={value}" for name, value in shown.items())
     return f"ConsumeQueueData{{{', '.join(fields)}}}"
 
@@ -251,7 +220,3 @@ def _flat_json(value: dict[str, Any]) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode()
-
-
-def _java(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)

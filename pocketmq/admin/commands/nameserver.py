@@ -1,16 +1,12 @@
 """Commands for name servers: their config and KV config, and the write permission of a broker's queues."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from pocketmq.admin.admin_client import AdminError
+from pocketmq.admin.api import nameservers
+from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.command import Run, command, option
 from pocketmq.admin.commands.broker import say_config
-from pocketmq.admin.commands.topic import delete_kv, put_kv
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.route import AddWritePermResponseHeader, BrokerNameRequestHeader, WipeWritePermResponseHeader
-from pocketmq.runtime import properties_file
 
 NAMESPACE = option("-s", "--namespace", "namespace of the key", required=True)
 KEY = option("-k", "--key", "key", required=True)
@@ -18,30 +14,21 @@ VALUE = option("-v", "--value", "its new value", required=True)
 BROKER_NAME = option("-b", "--brokerName", "broker name", required=True)
 
 
-CountOf = Callable[[RemotingCommand], int]
+Change = Callable[[AdminClient, str, str], Awaitable[int]]
 
 
-def _wiped(answer: RemotingCommand) -> int:
-    return answer.header(WipeWritePermResponseHeader).wipe_topic_count
-
-
-def _added(answer: RemotingCommand) -> int:
-    return answer.header(AddWritePermResponseHeader).add_topic_count
-
-
-async def _change_permission(run: Run, code: int, broker_name: str, what: str, count_of: CountOf) -> object:
+async def _change_permission(run: Run, change: Change, broker_name: str, what: str) -> object:
     """Change the permission of all topics of a broker at each name server; one that fails does not stop the others."""
     counts, last = {}, None
     for address in run.admin.namesrv_addresses:
         where = f"{what} write perm of broker[{broker_name}] in name server[{address}]"
         try:
-            answer = await run.admin.broker(address, code, BrokerNameRequestHeader(broker_name.strip()))
+            counts[address] = await change(run.admin, address, broker_name.strip())
         except (RemotingError, AdminError) as failure:
             run.say(f"{where} Failed")
             run.warn(failure)
             last = failure
             continue
-        counts[address] = count_of(answer)
         run.say(f"{where} OK, {counts[address]}")
     if last is not None and run.as_json:
         raise last
@@ -51,19 +38,19 @@ async def _change_permission(run: Run, code: int, broker_name: str, what: str, c
 @command("wipeWritePerm", BROKER_NAME)
 async def wipe_write_perm(run: Run, broker_name: str) -> object:
     """Take the write permission from all topics of a broker at all given name servers."""
-    return await _change_permission(run, RequestCode.WIPE_WRITE_PERM_OF_BROKER, broker_name, "wipe", _wiped)
+    return await _change_permission(run, nameservers.wipe_write_perm, broker_name, "wipe")
 
 
 @command("addWritePerm", BROKER_NAME)
 async def add_write_perm(run: Run, broker_name: str) -> object:
     """Restore the write permission of all topics of a broker at all given name servers."""
-    return await _change_permission(run, RequestCode.ADD_WRITE_PERM_OF_BROKER, broker_name, "add", _added)
+    return await _change_permission(run, nameservers.add_write_perm, broker_name, "add")
 
 
 @command("updateKvConfig", NAMESPACE, KEY, VALUE)
 async def update_kv_config(run: Run, namespace: str, key: str, value: str) -> object:
     """Set a value in the KV config of all name servers."""
-    await put_kv(run.admin, namespace.strip(), key.strip(), value.strip())
+    await nameservers.put_kv(run.admin, namespace.strip(), key.strip(), value.strip())
     run.say("create or update kv config to namespace success.")
     return {"namespace": namespace.strip(), "key": key.strip(), "value": value.strip()}
 
@@ -71,7 +58,7 @@ async def update_kv_config(run: Run, namespace: str, key: str, value: str) -> ob
 @command("deleteKvConfig", NAMESPACE, KEY)
 async def delete_kv_config(run: Run, namespace: str, key: str) -> object:
     """Delete a key from the KV config of all name servers."""
-    await delete_kv(run.admin, namespace.strip(), key.strip())
+    await nameservers.delete_kv(run.admin, namespace.strip(), key.strip())
     run.say("delete kv config from namespace success.")
     return {"namespace": namespace.strip(), "key": key.strip()}
 
@@ -79,18 +66,16 @@ async def delete_kv_config(run: Run, namespace: str, key: str) -> object:
 @command("getNamesrvConfig")
 async def get_namesrv_config(run: Run) -> object:
     """Show the config of all name servers."""
-    result = {}
-    for address, answer in (await run.admin.every_namesrv(RequestCode.GET_NAMESRV_CONFIG)).items():
-        result[address] = properties_file.loads(properties_file.decode(bytes(answer.body)))
+    result = await nameservers.namesrv_configs(run.admin)
+    for address, config in result.items():
         run.say(f"============{address}============")
-        say_config(run, result[address])
+        say_config(run, config)
     return result
 
 
 @command("updateNamesrvConfig", KEY, VALUE)
 async def update_namesrv_config(run: Run, key: str, value: str) -> object:
     """Change one key of the config of all name servers."""
-    body = properties_file.dumps({key.strip(): value.strip()}).encode()
-    done = list(await run.admin.every_namesrv(RequestCode.UPDATE_NAMESRV_CONFIG, None, body))
+    done = await nameservers.update_namesrv_config(run.admin, key.strip(), value.strip())
     run.say(f"update name server config success![{', '.join(done)}]\n{key.strip()} : {value.strip()}")
     return {"nameServers": done, "key": key.strip(), "value": value.strip()}

@@ -4,21 +4,19 @@ from typing import Any
 
 import click
 
-from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
-from pocketmq.admin.command import TOPIC, Run, command, option
-from pocketmq.admin.consumer_groups import Progress, QueueProgress, document, progress, progress_at, queue_order
-from pocketmq.admin.formats import by_queue
-from pocketmq.admin.output import Table
-from pocketmq.admin.queue_reading import at_time
-from pocketmq.admin.times import NOW_MS, TIME, Time
-from pocketmq.remoting.bodies import MessageQueue, QueueData
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.offset import (
-    ResetOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
+from pocketmq.admin.api.offsets import (
+    OffsetReset,
+    ResetQueue,
+    check_resets_one_queue,
+    clone_offsets,
+    reset_offsets,
+    reset_queue,
 )
-from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.admin.api.queue_reading import at_time
+from pocketmq.admin.command import TOPIC, Run, command, option
+from pocketmq.admin.output import Table
+from pocketmq.admin.times import NOW_MS, TIME, Time
+from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 
 GROUP = option("-g", "--group", "consumer group name", required=True)
@@ -56,93 +54,36 @@ async def reset_offset_by_time(run: Run, group: str, topic: str, timestamp: Time
     group, topic = group.strip(), topic.strip()
     if given["broker"] is not None:
         return await _reset_one_queue(run, group, topic, timestamp, given["broker"], given["queue"], given["offset"])
-    when = f"force[{str(force).lower()}], timestamp(string)[{timestamp.text}], timestamp(long)[{timestamp.ms}]"
-    try:
-        offsets = await _reset(run.admin, group, topic, timestamp.ms, force)
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        rows = await _commit_instead(run.admin, group, topic, timestamp.ms, force)
-        run.say(f"rollback consumer offset by specified consumerGroup[{group}], topic[{topic}], {when}")
-        return run.table(OLD_AND_NEW, rows)
-    run.say(f"rollback consumer offset by specified group[{group}], topic[{topic}], {when}")
-    return run.table(NEW_OFFSETS, offsets)
+    reset = await reset_offsets(run.admin, group, topic, timestamp.ms, force)
+    who = "group" if reset.committed is None else "consumerGroup"
+    run.say(
+        f"rollback consumer offset by specified {who}[{group}], topic[{topic}], force[{str(force).lower()}], "
+        f"timestamp(string)[{timestamp.text}], timestamp(long)[{timestamp.ms}]"
+    )
+    return _show(run, reset)
 
 
 @command("skipAccumulatedMessage", GROUP, TOPIC, FORCE)
 async def skip_accumulated_message(run: Run, group: str, topic: str, force: bool) -> object:
     """Set the consumer offsets of a group to the end of each queue."""
-    group, topic = group.strip(), topic.strip()
-    try:
-        offsets = await _reset(run.admin, group, topic, NOW_MS, force)
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return run.table(OLD_AND_NEW, await _commit_instead(run.admin, group, topic, NOW_MS, force))
-    return run.table(NEW_OFFSETS, offsets)
+    return _show(run, await reset_offsets(run.admin, group.strip(), topic.strip(), NOW_MS, force))
 
 
-async def _reset(admin: AdminClient, group: str, topic: str, timestamp_ms: int, force: bool) -> list[tuple[str, int, int]]:
-    """Let the brokers reset the offsets; return (broker name, queue id, new offset).
-
-    Raises RemotingError 206 if a broker of 4.x has no client of the group: then the tool must commit the offsets.
-    """
-    found: list[tuple[MessageQueue, int]] = []
-    for address in (await admin.route_brokers(topic)).values():
-        header = ResetOffsetRequestHeader(topic, group, timestamp_ms, force)
-        answer = document(await admin.broker(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
-        found += by_queue(answer.get("offsetTable") or {})
-    found.sort(key=lambda row: queue_order(row[0]))
-    return [(queue.broker_name, queue.queue_id, queue_offset) for queue, queue_offset in found]
+def _show(run: Run, reset: OffsetReset) -> object:
+    if reset.committed is None:
+        return run.table(NEW_OFFSETS, [(queue.broker_name, queue.queue_id, new) for queue, new in reset.by_brokers])
+    return run.table(OLD_AND_NEW, [_row(one) for one in reset.committed])
 
 
-async def _commit_instead(admin: AdminClient, group: str, topic: str, timestamp_ms: int, force: bool) -> list[Any]:
-    """Commit the offsets of the time on the group's behalf; return the rows of OLD_AND_NEW."""
-    route = await admin.route(topic)
-    queues = {data.broker_name: data for data in route.queue_datas}
-    rows = []
-    for broker in route.broker_datas:
-        address = chosen_address(broker)
-        for queue, now in await _queues_at(admin, address, group, topic, queues[broker.broker_name]):
-            target = await at_time(admin, address, queue, timestamp_ms)
-            new = target if force or target <= now.consumer_offset else now.consumer_offset
-            if new != now.consumer_offset or force:
-                await _commit(admin, address, group, queue, new)
-            rows.append((queue.broker_name, queue.queue_id, now.broker_offset, now.consumer_offset, target, new))
-    return rows
-
-
-async def _queues_at(
-    admin: AdminClient, address: str, group: str, topic: str, queues: QueueData
-) -> list[tuple[MessageQueue, QueueProgress]]:
-    """Return a topic's queues at a broker with the group's offsets; if it has none, from the beginning of each queue."""
-    found = Progress()
-    found.add(await progress_at(admin, address, group))
-    if own := [row for row in found.rows() if row[0].topic == topic]:
-        return own
-    answer = document(await admin.broker(address, RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic)))
-    return [
-        (queue, QueueProgress(offsets["maxOffset"], offsets["minOffset"]))
-        for queue, offsets in by_queue(answer.get("offsetTable") or {})
-        if (queue.broker_name, queue.topic) == (queues.broker_name, topic) and queue.queue_id < queues.read_queue_nums
-    ]
-
-
-async def _commit(admin: AdminClient, address: str, group: str, queue: MessageQueue, queue_offset: int) -> None:
-    header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, queue_offset)
-    await admin.broker(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+def _row(one: ResetQueue) -> tuple[str | int, ...]:
+    before = one.before.broker_offset, one.before.consumer_offset
+    return one.queue.broker_name, one.queue.queue_id, *before, one.target, one.new_offset
 
 
 async def _reset_one_queue(
     run: Run, group: str, topic: str, timestamp: Time, broker: str, queue_id: int, queue_offset: int | None
 ) -> object:
-    """Reset one queue. A broker of 4.x would reset all queues, since it does not know the field."""
-    try:
-        await run.admin.broker(broker, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
-    except RemotingError as refusal:
-        if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise AdminError(f"{broker} cannot reset one queue: this needs a broker of 5.x, or PocketMQ's") from None
-        raise
+    await check_resets_one_queue(run.admin, broker, topic)
     run.say(
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], queueId[{queue_id}], "
         f"broker[{broker}], timestamp(string)[{timestamp.text}], timestamp(long)[{timestamp.ms}]"
@@ -150,8 +91,7 @@ async def _reset_one_queue(
     if queue_offset is None:
         queue_offset = await at_time(run.admin, broker, MessageQueue("", queue_id, topic), timestamp.ms)
     run.say(f"reset consumer offset to {queue_offset}")
-    header = ResetOffsetRequestHeader(topic, group, timestamp.ms, True, queue_id, queue_offset)
-    await run.admin.broker(broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    await reset_queue(run.admin, broker, group, topic, queue_id, timestamp.ms, queue_offset)
     return {"broker": broker, "topic": topic, "queueId": queue_id, "offset": queue_offset}
 
 
@@ -165,14 +105,6 @@ async def _reset_one_queue(
 async def clone_group_offset(run: Run, src_group: str, dest_group: str, topic: str, offline: bool | None) -> object:
     """Copy the consumer offsets of a group in a topic to another group."""
     source, target, topic = src_group.strip(), dest_group.strip(), topic.strip()
-    found = await progress(run.admin, source)
-    brokers = await run.admin.route_brokers(topic)
-    copied = []
-    for queue, now in found.rows():
-        if queue.topic == topic and queue.broker_name in brokers and now.consumer_offset >= 0:
-            await _commit(run.admin, brokers[queue.broker_name], target, queue, now.consumer_offset)
-            copied.append({"brokerName": queue.broker_name, "queueId": queue.queue_id, "offset": now.consumer_offset})
-    if not copied:
-        raise AdminError(f"group {source} has no offsets in topic {topic}")
+    copied = await clone_offsets(run.admin, source, target, topic)
     run.say(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
-    return copied
+    return [{"brokerName": queue.broker_name, "queueId": queue.queue_id, "offset": new} for queue, new in copied]

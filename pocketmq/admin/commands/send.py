@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.admin.admin_client import AdminError
+from pocketmq.admin.api.client import AdminError
+from pocketmq.admin.api.sending import now_ms, producer, trace_send
 from pocketmq.admin.command import TOPIC, Run, command, option
+from pocketmq.admin.message_texts import send_result_text
 from pocketmq.admin.output import Table
-from pocketmq.admin.sending import now_ms, producer, send_result_text, trace_send
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.remoting.bodies import MessageQueue
@@ -153,7 +154,7 @@ async def cluster_rt(run: Run, amount: int, size: int, cluster: str | None, inte
     if missing:
         raise AdminError(f"cluster [{missing[0]}] not exist")
     if not given["print"]:
-        run.say(CLUSTER_TIMES.layout % tuple(CLUSTER_TIMES.header))
+        run.say(CLUSTER_TIMES.title())
     rows: list[dict[str, Any]] = []
     rounds = 0
     async with producer(run.admin) as sender:
@@ -166,10 +167,9 @@ async def cluster_rt(run: Run, amount: int, size: int, cluster: str | None, inte
                     rt = f"{average_ms or 0:.0f}"
                     run.say("|".join((f"{datetime.now():%Y-%m-%d %H:%M:%S}", given["machine_room"], *row, rt)))
                 else:
-                    run.say(CLUSTER_TIMES.row_layout % (*row, _two_digits(average_ms), succeeded, amount - succeeded))
+                    run.say(CLUSTER_TIMES.line((*row, _two_digits(average_ms), succeeded, amount - succeeded)))
                 if run.as_json:
-                    values = (*row, average_ms, succeeded, amount - succeeded)
-                    rows.append(dict(zip(CLUSTER_TIMES.keys, values, strict=True)))
+                    rows.append(CLUSTER_TIMES.document((*row, average_ms, succeeded, amount - succeeded)))
             rounds += 1
             if rounds == given["rounds"]:
                 return rows

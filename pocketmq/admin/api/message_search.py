@@ -1,16 +1,25 @@
-"""Finding messages: by offset id, by key, by unique key. RemotingError has the code of the broker, or NO_MESSAGE."""
+"""Finding messages by offset id, key or unique key, and units of a ConsumeQueue.
+
+RemotingError has the code of the broker, or NO_MESSAGE.
+"""
 
 import struct
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
-from pocketmq.admin.stored_messages import StoredMessage, stored_messages
+from pocketmq.admin.api.client import AdminClient, AdminError, chosen_address, document
+from pocketmq.admin.api.consumers import RUNNING_INFO_TIMEOUT_S
+from pocketmq.admin.api.stored_messages import StoredMessage, stored_messages
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from pocketmq.remoting.headers.query import (
+    ConsumeMessageDirectlyRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
 from pocketmq.store.format.host import host_text
 
 EVER: Final = (1 << 63) - 1
@@ -45,13 +54,25 @@ def offset_id(msg_id: str) -> OffsetId:
 async def by_offset_id(admin: AdminClient, msg_id: str) -> StoredMessage:
     """Return the message of an offset id, from the broker whose address is in the id."""
     place = offset_id(msg_id)
-    answer = await admin.broker(
-        place.address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset)
-    )
+    answer = await admin.call(place.address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset))
     found = stored_messages(answer.body, await _name_of(admin, place.address))
     if not found:
         raise AdminError(f"{place.address} answered without a message")
     return found[0]
+
+
+async def by_any_id(admin: AdminClient, msg_id: str, topic: str | None) -> StoredMessage:
+    """Return a message by its offset id; if the id names no known broker and there is a topic, by its unique key."""
+    if topic is not None:
+        brokers = (await admin.cluster_info()).broker_addr_table.values()
+        addresses = {address for data in brokers for address in data.broker_addrs.values()}
+        try:
+            is_offset_id = offset_id(msg_id).address in addresses
+        except RemotingError:
+            is_offset_id = False
+        if not is_offset_id:
+            return (await by_unique_key(admin, topic.strip(), msg_id))[0]
+    return await by_offset_id(admin, msg_id)
 
 
 async def _name_of(admin: AdminClient, address: str) -> str:
@@ -110,3 +131,29 @@ async def _query(
     if not found:
         raise RemotingError(ResponseCode.NO_MESSAGE, NOT_FOUND)
     return sorted(found, key=lambda stored: stored.record.store_timestamp_ms)
+
+
+async def consume_directly(admin: AdminClient, group: str, client_id: str, stored: StoredMessage) -> dict[str, Any]:
+    """Let a client consume a message now. Return its ConsumeMessageDirectlyResult."""
+    header = ConsumeMessageDirectlyRequestHeader(group, client_id, stored.message.offset_msg_id)
+    code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+    return document(await admin.call(stored.store_host, code, header, timeout_s=RUNNING_INFO_TIMEOUT_S))
+
+
+async def queue_units(
+    admin: AdminClient, topic: str, queue_id: int, index: int, count: int, broker: str | None, group: str | None
+) -> dict[str, Any]:
+    """Return units of a ConsumeQueue at a broker, or at the first master of the topic's route.
+
+    `group`: also its subscription, and whether it selects each unit. Raises AdminError if there are no units.
+    """
+    if broker is None:
+        masters = (data.broker_addrs.get(MASTER_ID) for data in (await admin.route(topic)).broker_datas)
+        broker = next(filter(None, masters), None)
+        if broker is None:
+            raise AdminError("No topic route data!")
+    header = QueryConsumeQueueRequestHeader(topic, queue_id, index, count, group)
+    answer = await admin.call(broker, RequestCode.QUERY_CONSUME_QUEUE, header)
+    if not answer.body:
+        raise AdminError(answer.remark or f"{broker} returned no ConsumeQueue units")
+    return document(answer)

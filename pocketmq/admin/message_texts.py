@@ -1,52 +1,17 @@
-"""Messages as a broker stores them, with all fields, and the texts in which Apache's tool shows them."""
+"""Stored messages in the texts in which Apache's tool shows them, as JSON, and bodies in files."""
 
 import base64
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from pocketmq.admin.admin_client import AdminError
-from pocketmq.admin.formats import safe_name, time_millis, write_beside_others
-from pocketmq.client.message import MessageExt, decode_messages
-from pocketmq.store.format.host import host_text
-from pocketmq.store.format.record import Record, decode_record
+from pocketmq.admin.api.client import queue_text
+from pocketmq.admin.api.stored_messages import StoredMessage
+from pocketmq.admin.formats import java_text, safe_name, time_millis, write_beside_others
+from pocketmq.client.message import MessageExt
+from pocketmq.client.producer import SendResult
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
 """Folder of the files with bodies, as in Apache's tool."""
-
-
-class StoredMessage(NamedTuple):
-    """A record, and the message in it with its body as it was sent."""
-
-    record: Record
-    message: MessageExt
-
-    @property
-    def topic(self) -> str:
-        """The topic of the queue; `message.topic` is the original one for a message of a retry topic."""
-        return self.record.topic.decode(errors="replace")
-
-    @property
-    def born_host(self) -> str:
-        return host_text(self.record.born_host)
-
-    @property
-    def store_host(self) -> str:
-        return host_text(self.record.store_host)
-
-
-def stored_messages(records: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
-    """Return the messages in an answer's body. Raises AdminError for bytes that are not whole records."""
-    data = bytes(records)
-    try:
-        messages = decode_messages(data, broker_name)
-        view, position, found = memoryview(data), 0, []
-        for message in messages:
-            record = decode_record(view, position)
-            found.append(StoredMessage(record, message))
-            position += record.total_size
-    except ValueError as wrong:
-        raise AdminError(f"the answer has no readable messages: {wrong}") from None
-    return found
 
 
 def details(stored: StoredMessage, body_path: str, with_offset_id: bool = True) -> list[str]:
@@ -54,8 +19,8 @@ def details(stored: StoredMessage, body_path: str, with_offset_id: bool = True) 
     record, message = stored
     rows = [
         ("Topic", stored.topic),
-        ("Tags", f"[{_or_null(message.tags)}]"),
-        ("Keys", f"[{_or_null(message.keys)}]"),
+        ("Tags", f"[{java_text(message.tags)}]"),
+        ("Keys", f"[{java_text(message.keys)}]"),
         ("Queue ID", record.queue_id),
         ("Queue Offset", record.queue_offset),
         ("CommitLog Offset", record.physical_offset),
@@ -129,6 +94,14 @@ def as_document(stored: StoredMessage) -> dict[str, Any]:
     }
 
 
+def send_result_text(sent: SendResult) -> str:
+    """Return the result of a send as Apache's tool shows it."""
+    return (
+        f"SendResult [sendStatus={sent.status}, msgId={sent.msg_id}, offsetMsgId={sent.offset_msg_id}, "
+        f"messageQueue={queue_text(sent.queue)}, queueOffset={sent.queue_offset}]"
+    )
+
+
 def properties_text(properties: dict[str, str]) -> str:
     """Return properties as Java shows a map."""
     return "{" + ", ".join(f"{name}={value}" for name, value in properties.items()) + "}"
@@ -140,7 +113,3 @@ def write_body(message: MessageExt, number: int = 0) -> str:
     path = BODIES / (safe_name(message.msg_id) + (f"_{number}" if number else ""))
     write_beside_others(path, message.body, 0o600)
     return str(path)
-
-
-def _or_null(text: str | None) -> str:
-    return "null" if text is None else text

@@ -2,20 +2,24 @@
 
     async with AdminClient(["127.0.0.1:9876"]) as admin:
         for address in await admin.masters("DefaultCluster"):
-            await admin.broker(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+            await admin.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
 
 Servers may be PocketMQ's or Apache's. A refusal raises RemotingError with its code and remark, a server that cannot be
 reached AdminError with its address.
 """
 
+import contextlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+import msgspec
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.route import MASTER_ID
-from pocketmq.remoting.bodies import Body, BrokerData, ClusterInfo, TopicRouteData, decode_body
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import Body, BrokerData, ClusterInfo, MessageQueue, TopicRouteData, decode_body
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Body as RawBody
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
@@ -38,6 +42,13 @@ class Unreachable(AdminError):
     """A server cannot be connected to, or does not answer."""
 
 
+class Where(NamedTuple):
+    """The brokers meant by the options -b | -c: one address, or a cluster by name."""
+
+    broker: str | None
+    cluster: str | None
+
+
 class AdminClient:
     """Connections of one command. Enter it inside a running loop."""
 
@@ -55,7 +66,7 @@ class AdminClient:
 
     # Requests
 
-    async def broker(
+    async def call(
         self,
         address: str,
         code: int,
@@ -64,41 +75,26 @@ class AdminClient:
         timeout_s: float = TIMEOUT_S,
     ) -> RemotingCommand:
         """Send a request to one server, given as host:port. Raises RemotingError or Unreachable."""
-        answer = await self.invoke(address, code, header, body, timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            raise RemotingError(
-                answer.code, answer.remark or f"{address} answered request code {code} with code {answer.code}"
-            )
-        return answer
+        with _failures_of(address, code, timeout_s):
+            return await self._remoting.call(address, code, header, body, timeout_s)
 
     async def invoke(
-        self,
-        address: str,
-        code: int,
-        header: CommandHeader | None = None,
-        body: RawBody = b"",
-        timeout_s: float = TIMEOUT_S,
+        self, address: str, code: int, header: CommandHeader | None = None, timeout_s: float = TIMEOUT_S
     ) -> RemotingCommand:
-        """As `broker`, but return the answer whatever its code."""
-        try:
-            return await self._remoting.invoke(address, code, header, body, timeout_s)
-        except TimeoutError:
-            raise Unreachable(f"{address} does not answer request {code} within {timeout_s:g} s") from None
-        except ValueError as wrong:
-            raise AdminError(f"{address}: not an address of the form host:port ({wrong})") from None
-        except OSError as failure:
-            raise Unreachable(f"connect to [{address}] failed: {failure.strerror or failure}") from failure
+        """As `call`, but return the answer whatever its code."""
+        with _failures_of(address, code, timeout_s):
+            return await self._remoting.invoke(address, code, header, b"", timeout_s)
 
     async def fetch(self, address: str, code: int, declared: type[B], header: CommandHeader | None = None) -> B:
         """Send a request to one server and decode the body of its answer."""
-        return _decoded(address, declared, await self.broker(address, code, header))
+        return _decoded(address, declared, await self.call(address, code, header))
 
     async def namesrv(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
         """Send a request to the first name server that can be reached."""
         failure: Unreachable | None = None
         for address in list(self.namesrv_addresses):
             try:
-                return await self.broker(address, code, header)
+                return await self.call(address, code, header)
             except Unreachable as unreachable:
                 failure = failure or unreachable
         raise failure or AdminError("no name server is given: use -n host:port, several separated by ';'")
@@ -111,7 +107,7 @@ class AdminClient:
         self, code: int, header: CommandHeader | None = None, body: RawBody = b""
     ) -> dict[str, RemotingCommand]:
         """Send a request to all name servers one by one; return the answers by address. Stops at the first failure."""
-        return {address: await self.broker(address, code, header, body) for address in self.namesrv_addresses}
+        return {address: await self.call(address, code, header, body) for address in self.namesrv_addresses}
 
     # Clusters and routes
 
@@ -152,15 +148,15 @@ class AdminClient:
         """Return the given cluster's name alone, or those of all clusters."""
         return [cluster] if cluster else list((await self.cluster_info()).cluster_addr_table)
 
-    async def targets(self, broker: str | None, cluster: str | None, with_slaves: bool = False) -> list[str]:
+    async def targets(self, where: Where, with_slaves: bool = False) -> list[str]:
         """Return the addresses meant by -b | -c: one broker, or a cluster's masters (and slaves)."""
-        if broker is not None:
-            return [broker]
-        if cluster is None:
+        if where.broker is not None:
+            return [where.broker]
+        if where.cluster is None:
             raise AdminError("a broker (-b) or a cluster (-c) must be given")
-        found = await (self.masters_and_slaves(cluster) if with_slaves else self.masters(cluster))
+        found = await (self.masters_and_slaves(where.cluster) if with_slaves else self.masters(where.cluster))
         if not found:
-            raise AdminError(f"cluster {cluster} has no {'broker' if with_slaves else 'master'} that is registered")
+            raise AdminError(f"cluster {where.cluster} has no {'broker' if with_slaves else 'master'} that is registered")
         return found
 
     async def route(self, topic: str) -> TopicRouteData:
@@ -170,9 +166,7 @@ class AdminClient:
 
     async def route_brokers(self, topic: str) -> dict[str, str]:
         """Return the addresses of the brokers in a topic's route, by broker name: the master's, or a slave's without one."""
-        return {
-            data.broker_name: chosen_address(data) for data in (await self.route(topic)).broker_datas if data.broker_addrs
-        }
+        return addresses_by_name(await self.route(topic))
 
 
 def sorted_addresses(data: BrokerData | None) -> list[tuple[str, str]]:
@@ -185,9 +179,54 @@ def chosen_address(data: BrokerData) -> str:
     return data.broker_addrs.get(MASTER_ID) or random.choice(list(data.broker_addrs.values()))
 
 
+def addresses_by_name(route: TopicRouteData) -> dict[str, str]:
+    """Return the address that serves each broker name of a route."""
+    return {data.broker_name: chosen_address(data) for data in route.broker_datas if data.broker_addrs}
+
+
 async def each(addresses: Sequence[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
     """Do the work for one address after the other; return the results by address. Stops at the first failure."""
     return {address: await work(address) for address in addresses}
+
+
+@contextlib.contextmanager
+def _failures_of(address: str, code: int, timeout_s: float) -> Iterator[None]:
+    """Raise AdminError or Unreachable with the address in place of the failures of a connection."""
+    try:
+        yield
+    except TimeoutError:
+        raise Unreachable(f"{address} does not answer request {code} within {timeout_s:g} s") from None
+    except ValueError as wrong:
+        raise AdminError(f"{address}: not an address of the form host:port ({wrong})") from None
+    except OSError as failure:
+        raise Unreachable(f"connect to [{address}] failed: {failure.strerror or failure}") from failure
+
+
+def document(answer: RemotingCommand) -> dict[str, Any]:
+    """Return the JSON object in an answer's body. Raises AdminError."""
+    try:
+        found = fastjson.loads(bytes(answer.body), loose_size_max=fastjson.ANSWER_SIZE_MAX)
+    except ValueError as wrong:
+        raise AdminError(f"the answer cannot be read: {wrong}") from None
+    if not isinstance(found, dict):
+        raise AdminError("the answer cannot be read: it is not a JSON object")
+    return found
+
+
+def by_queue(table: dict[str, Any] | None) -> list[tuple[MessageQueue, Any]]:
+    """Return the rows of a table whose keys are message queues, in the order of topic, broker name and queue id."""
+    rows = [(msgspec.json.decode(key, type=MessageQueue), value) for key, value in (table or {}).items()]
+    return sorted(rows, key=lambda row: queue_order(row[0]))
+
+
+def queue_order(queue: MessageQueue) -> tuple[str, str, int]:
+    """Return the key by which queues are sorted."""
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """Return a queue as Apache's tool shows it."""
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
 
 
 def _decoded(origin: str, declared: type[B], answer: RemotingCommand) -> B:

@@ -1,18 +1,14 @@
-"""Running info of consumers (GET_CONSUMER_RUNNING_INFO) as text, and the problems of a group that it shows."""
+"""Running info of consumers (GET_CONSUMER_RUNNING_INFO) as text."""
 
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pocketmq.admin.consumer_groups import is_push, queue_text
-from pocketmq.admin.formats import by_queue
+from pocketmq.admin.api.client import by_queue
+from pocketmq.admin.formats import java_text
 from pocketmq.runtime.peer_text import time_text
 
 Info = dict[str, Any]
 
-STARTED_MS: Final = 120_000
-"""A client that runs for a shorter time may not have all subscriptions yet."""
-BLOCKED_MS: Final = 60_000
 _COUNTERS: Final = (
     *("commitOffset", "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount", "cachedMsgSizeInMiB"),
     *("transactionMsgMinOffset", "transactionMsgMaxOffset", "transactionMsgCount", "locked", "tryUnlockTimes"),
@@ -27,7 +23,7 @@ _RATES: Final = ("pullRT", "pullTPS", "consumeRT", "consumeOKTPS", "consumeFaile
 
 def running_info_text(info: Info) -> str:
     """Return running info in the sections of Apache's tool."""
-    queues = by_queue(info.get("mqTable") or {})
+    queues = by_queue(info.get("mqTable"))
     sections = [
         ("Consumer Properties", _properties(info.get("properties") or {})),
         ("Consumer Subscription", _subscriptions(info)),
@@ -37,7 +33,7 @@ def running_info_text(info: Info) -> str:
         ),
         ("Consumer MQ Detail", _queues(queues, "#ProcessQueueInfo", "%-64s  %-32s  %-4d  %s", _process_queue)),
     ]
-    if popped := by_queue(info.get("mqPopTable") or {}):
+    if popped := by_queue(info.get("mqPopTable")):
         sections.append(("Consumer Pop Detail", _queues(popped, "#ProcessQueueInfo", "%-32s  %-32s  %-4d  %s", _pop_queue)))
     sections.append(("Consumer RT&TPS", _rates(info.get("statusTable") or {})))
     if info.get("userConsumerInfo"):
@@ -48,12 +44,12 @@ def running_info_text(info: Info) -> str:
 
 
 def _properties(properties: Info) -> Iterator[str]:
-    return (f"{name:<40}: {_java(value)}" for name, value in sorted(properties.items()))
+    return (f"{name:<40}: {java_text(value)}" for name, value in sorted(properties.items()))
 
 
 def _subscriptions(info: Info) -> Iterator[str]:
     for number, one in enumerate(sorted(info.get("subscriptionSet") or [], key=lambda one: str(one.get("topic"))), 1):
-        yield _SUBSCRIPTION % (number, one.get("topic"), _java(one.get("classFilterMode", False)), one.get("subString"))
+        yield _SUBSCRIPTION % (number, one.get("topic"), java_text(one.get("classFilterMode", False)), one.get("subString"))
 
 
 def _queues(rows: list[tuple[Any, Info]], title: str, layout: str, shown: Any) -> Iterator[str]:
@@ -63,13 +59,13 @@ def _queues(rows: list[tuple[Any, Info]], title: str, layout: str, shown: Any) -
 
 
 def _process_queue(row: Info) -> str:
-    shown = (f"{name}={_time(row.get(name)) if name.endswith('Timestamp') else _java(row.get(name))}" for name in _COUNTERS)
-    return f"ProcessQueueInfo [{', '.join(shown)}]"
+    shown = ((_time if name.endswith("Timestamp") else java_text)(row.get(name)) for name in _COUNTERS)
+    return f"ProcessQueueInfo [{', '.join(map('='.join, zip(_COUNTERS, shown, strict=True)))}]"
 
 
 def _pop_queue(row: Info) -> str:
     last = _time(row.get("lastPopTimestamp"))
-    counters = f"waitAckCount:{row.get('waitAckCount')}, droped:{_java(row.get('droped'))}"
+    counters = f"waitAckCount:{row.get('waitAckCount')}, droped:{java_text(row.get('droped'))}"
     return f"PopProcessQueueInfo [{counters}, lastPopTimestamp:{last}]"
 
 
@@ -87,44 +83,3 @@ def _rates(table: Info) -> Iterator[str]:
 def _time(timestamp_ms: Any) -> str:
     """Return a time as `20261121035128424` in local time."""
     return time_text(int(timestamp_ms or 0), "%Y%m%d%H%M%S%f")
-
-
-def _java(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
-
-
-def same_subscriptions(infos: dict[str, Info]) -> bool:
-    """Return whether the clients of a group have the same subscriptions; True also while they are starting, or only pull."""
-    clients = [infos[client_id] for client_id in sorted(infos)]
-    started_ms = int((clients[0].get("properties") or {}).get("PROP_CONSUMER_START_TIMESTAMP") or 0)
-    if not is_push(clients[0]) or _now_ms() - started_ms <= STARTED_MS:
-        return True
-    return len({_subscribed(info) for info in clients}) == 1
-
-
-def _subscribed(info: Info) -> tuple[tuple[str, ...], ...]:
-    shown = ("topic", "subString", "expressionType")
-    return tuple(sorted(tuple(str(one.get(name)) for name in shown) for one in info.get("subscriptionSet") or []))
-
-
-def stuck_queues(client_id: str, info: Info) -> list[str]:
-    """Return a line for each queue that a push consumer cannot lock, cannot unlock, or does not consume."""
-    if not is_push(info):
-        return []
-    ordered = str((info.get("properties") or {}).get("PROP_CONSUMEORDERLY")).lower() == "true"
-    lines = []
-    for queue, row in by_queue(info.get("mqTable") or {}):
-        name = f"{client_id} {queue_text(queue)}"
-        blocked_ms = _now_ms() - int(row.get("lastConsumeTimestamp") or 0)
-        if ordered and not row.get("locked"):
-            unlocked_ms = _now_ms() - int(row.get("lastLockTimestamp") or 0)
-            lines.append(f"{name} can't lock for a while, {unlocked_ms}ms")
-        elif ordered and row.get("droped") and int(row.get("tryUnlockTimes") or 0) > 0:
-            lines.append(f"{name} unlock {row['tryUnlockTimes']} times, still failed")
-        elif not ordered and blocked_ms > BLOCKED_MS and int(row.get("cachedMsgCount") or 0) > 0:
-            lines.append(f"{name} can't consume for a while, maybe blocked, {blocked_ms}ms")
-    return lines
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

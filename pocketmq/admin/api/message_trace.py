@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pocketmq.admin.stored_messages import StoredMessage
+from pocketmq.admin.api.stored_messages import StoredMessage
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 PUB: Final = "Pub"

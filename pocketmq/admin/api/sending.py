@@ -1,11 +1,10 @@
-"""Sending messages from the tool: a producer of the command's name servers, results as text, and trace data."""
+"""Sending messages from the tool: a producer of the command's name servers, and trace data."""
 
 import time
 from typing import Final
 
-from pocketmq.admin.admin_client import AdminClient
-from pocketmq.admin.consumer_groups import queue_text
-from pocketmq.admin.message_trace import PUB, TRACE_TOPIC
+from pocketmq.admin.api.client import AdminClient
+from pocketmq.admin.api.message_trace import PUB, TRACE_TOPIC
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer, SendResult
 from pocketmq.client.route import MASTER_ID
@@ -23,14 +22,6 @@ def producer(admin: AdminClient, group: str | None = None) -> Producer:
 def now_ms() -> int:
     """Return the time in ms since 1970."""
     return time.time_ns() // 1_000_000
-
-
-def send_result_text(sent: SendResult) -> str:
-    """Return the result of a send as Apache's tool shows it."""
-    return (
-        f"SendResult [sendStatus={sent.status}, msgId={sent.msg_id}, offsetMsgId={sent.offset_msg_id}, "
-        f"messageQueue={queue_text(sent.queue)}, queueOffset={sent.queue_offset}]"
-    )
 
 
 async def trace_send(admin: AdminClient, sender: Producer, message: Message, sent: SendResult, cost_ms: int) -> None:

@@ -1,21 +1,23 @@
 """Requests about consumer groups: their clients, consumer offsets, and the running info of a client."""
 
-from collections.abc import Iterable
+import contextlib
+from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import field
 
-from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
-from pocketmq.admin.formats import by_queue
-from pocketmq.remoting import fastjson
+from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document, queue_order
+from pocketmq.admin.api.topics import RETRY_PREFIX
 from pocketmq.remoting.bodies import Body, Connection, MessageQueue, SubscriptionData, TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, ConsumeStatsRequestHeader
+from pocketmq.remoting.headers.consumer import (
+    ConsumerGroupRequestHeader,
+    ConsumeStatsRequestHeader,
+    ProducerGroupRequestHeader,
+)
 from pocketmq.remoting.headers.query import ConsumerRunningInfoRequestHeader
 
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
 ACTIVELY: Final = "CONSUME_ACTIVELY"
 PASSIVELY: Final = "CONSUME_PASSIVELY"
 BROADCASTING: Final = "BROADCASTING"
@@ -53,10 +55,10 @@ class Progress:
         self.tps = 0.0
         self.queues: dict[MessageQueue, QueueProgress] = {}
 
-    def add(self, document: dict[str, Any]) -> None:
+    def add(self, stats: dict[str, Any]) -> None:
         """Add the answer of a broker to GET_CONSUME_STATS."""
-        self.tps += float(document.get("consumeTps") or 0)
-        for queue, offsets in by_queue(document.get("offsetTable") or {}):
+        self.tps += float(stats.get("consumeTps") or 0)
+        for queue, offsets in by_queue(stats.get("offsetTable")):
             self.queues[queue] = progress_of(offsets)
 
     @property
@@ -68,21 +70,20 @@ class Progress:
         return sorted(self.queues.items(), key=lambda row: queue_order(row[0]))
 
 
+@dataclass(frozen=True)
+class GroupSummary:
+    """A consumer group with the progress of all its queues, and its clients; both are empty if they are not known."""
+
+    group: str
+    progress: Progress
+    clients: ConsumerConnection
+
+
 def progress_of(offsets: dict[str, Any]) -> QueueProgress:
     """Return the offsets of a queue as a broker sends them."""
     wanted = ("brokerOffset", "consumerOffset", "lastTimestamp", "pullOffset")
     broker, consumer, last, pull = (offsets.get(name) for name in wanted)
     return QueueProgress(int(broker or 0), int(consumer or 0), int(last or 0), None if pull is None else int(pull))
-
-
-def queue_order(queue: MessageQueue) -> tuple[str, str, int]:
-    """Return the key by which queues are sorted."""
-    return queue.topic, queue.broker_name, queue.queue_id
-
-
-def queue_text(queue: MessageQueue) -> str:
-    """Return a queue as Apache's tool shows it."""
-    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
 
 
 async def group_route(admin: AdminClient, group: str, topic: str | None = None) -> TopicRouteData:
@@ -130,7 +131,7 @@ async def progress(admin: AdminClient, group: str, topic: str | None = None) -> 
 async def progress_at(admin: AdminClient, address: str, group: str, topic: str | None = None) -> dict[str, Any]:
     """Return one broker's answer about a group's offsets."""
     header = ConsumeStatsRequestHeader(group, topic)
-    return document(await admin.broker(address, RequestCode.GET_CONSUME_STATS, header, timeout_s=RUNNING_INFO_TIMEOUT_S))
+    return document(await admin.call(address, RequestCode.GET_CONSUME_STATS, header, timeout_s=RUNNING_INFO_TIMEOUT_S))
 
 
 async def running_info(
@@ -143,7 +144,7 @@ async def running_info(
     for address in candidates:
         try:
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
-            return document(await admin.broker(address, code, header, timeout_s=RUNNING_INFO_TIMEOUT_S))
+            return document(await admin.call(address, code, header, timeout_s=RUNNING_INFO_TIMEOUT_S))
         except RemotingError as refusal:
             failure = refusal
     raise failure or AdminError(f"the retry topic of {group} has no broker")
@@ -154,19 +155,36 @@ def is_push(info: dict[str, Any]) -> bool:
     return (info.get("properties") or {}).get("PROP_CONSUME_TYPE") == PASSIVELY
 
 
-def document(answer: Any) -> dict[str, Any]:
-    """Return the JSON object in an answer's body. Raises AdminError."""
-    try:
-        found = fastjson.loads(bytes(answer.body), loose_size_max=fastjson.ANSWER_SIZE_MAX)
-    except ValueError as wrong:
-        raise AdminError(f"the answer cannot be read: {wrong}") from None
-    if not isinstance(found, dict):
-        raise AdminError("the answer cannot be read: it is not a JSON object")
+async def clients_of_queues(admin: AdminClient, group: str) -> dict[MessageQueue, str]:
+    """Return the address of the client that consumes each queue; queues of clients that do not answer are left out."""
+    found: dict[MessageQueue, str] = {}
+    with contextlib.suppress(RemotingError, AdminError):
+        for one in (await connections(admin, group)).connection_set:
+            info = await running_info(admin, group, one.client_id, False)
+            found |= {queue: one.client_id.partition("@")[0] for queue, _ in by_queue(info.get("mqTable"))}
     return found
 
 
-def clients_of_queues(infos: Iterable[tuple[str, dict[str, Any]]]) -> dict[MessageQueue, str]:
-    """Return the address of the client that consumes each queue, from client ids (`address@...`) and running info."""
-    return {
-        queue: client_id.partition("@")[0] for client_id, info in infos for queue, _ in by_queue(info.get("mqTable") or {})
-    }
+async def group_summary(admin: AdminClient, group: str) -> GroupSummary:
+    """Return the progress of a group and its clients; what cannot be fetched is empty."""
+    found, clients = Progress(), ConsumerConnection()
+    with contextlib.suppress(RemotingError, AdminError):
+        found = await progress(admin, group)
+    with contextlib.suppress(RemotingError, AdminError):
+        clients = await connections(admin, group)
+    return GroupSummary(group, found, clients)
+
+
+async def producers(admin: AdminClient, group: str, topic: str) -> list[Connection]:
+    """Return the clients of a producer group, as the first broker in a topic's route knows them."""
+    found = addresses(await admin.route(topic))
+    if not found:
+        raise AdminError(f"the route of topic {topic} has no broker")
+    header = ProducerGroupRequestHeader(group)
+    answer = await admin.fetch(found[0], RequestCode.GET_PRODUCER_CONNECTION_LIST, ConsumerConnection, header)
+    return answer.connection_set
+
+
+async def producers_at(admin: AdminClient, address: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the clients of all producer groups of a broker, by group."""
+    return document(await admin.call(address, RequestCode.GET_ALL_PRODUCER_INFO)).get("data") or {}

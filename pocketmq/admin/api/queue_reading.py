@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
-from pocketmq.admin.admin_client import AdminClient, AdminError, chosen_address
-from pocketmq.admin.stored_messages import StoredMessage, stored_messages
-from pocketmq.client.route import READ, queues_of
+from pocketmq.admin.api.client import AdminClient, AdminError, addresses_by_name
+from pocketmq.admin.api.stored_messages import StoredMessage, stored_messages
+from pocketmq.admin.api.topics import readable_queues
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -33,16 +33,11 @@ class Pulled(NamedTuple):
     next_offset: int
 
 
-async def readable_queues(admin: AdminClient, topic: str) -> list[tuple[MessageQueue, str]]:
+async def queues_to_read(admin: AdminClient, topic: str) -> list[tuple[MessageQueue, str]]:
     """Return the queues of a topic that may be read, each with its broker's address, by broker name and queue id."""
     route = await admin.route(topic)
-    brokers = {data.broker_name: chosen_address(data) for data in route.broker_datas if data.broker_addrs}
-    counts = (
-        (data.broker_name, data.read_queue_nums)
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
-        if data.perm & READ and data.broker_name in brokers
-    )
-    return [(queue, brokers[queue.broker_name]) for queue in queues_of(topic, counts)]
+    brokers = addresses_by_name(route)
+    return [(queue, brokers[queue.broker_name]) for queue in readable_queues(topic, route) if queue.broker_name in brokers]
 
 
 async def address_of(admin: AdminClient, topic: str, broker_name: str) -> str:
@@ -79,7 +74,7 @@ async def at_time(admin: AdminClient, address: str, queue: MessageQueue, timesta
 async def _offset(
     admin: AdminClient, address: str, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader
 ) -> int:
-    return (await admin.broker(address, code, header)).header(OffsetResponseHeader).offset
+    return (await admin.call(address, code, header)).header(OffsetResponseHeader).offset
 
 
 async def pull(

@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-from pocketmq.admin.admin_client import AdminClient, AdminError, described
-from pocketmq.admin.commands.route import groups_of_topic
-from pocketmq.admin.consumer_groups import ACTIVELY, BROADCASTING, ConsumerConnection, connections, progress
-from pocketmq.admin.stored_messages import StoredMessage
+from pocketmq.admin.api.client import AdminClient, AdminError, described
+from pocketmq.admin.api.consumers import ACTIVELY, BROADCASTING, ConsumerConnection, connections, progress
+from pocketmq.admin.api.stored_messages import StoredMessage
+from pocketmq.admin.api.topics import groups_of_topic
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
