@@ -128,8 +128,8 @@ class ClusterFactory(Protocol):
 def pocketmq_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFactory]:
     """Clusters of masters and slaves in child processes."""
     from pocketmq.cli.cluster import Layout, ProcessCluster
-    from pocketmq.cli.network import partitionable
     from pocketmq.cli.settings import COMMIT_LOG_FILE_SIZE
+    from pocketmq.testing.networks import partitionable
 
     running: list[ProcessCluster] = []
 

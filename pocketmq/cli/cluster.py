@@ -5,17 +5,17 @@ cut off its brokers.
 """
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from pocketmq.cli import settings as setting_files
-from pocketmq.cli.network import LoopbackNetwork, Network
 from pocketmq.cli.processes import Server, start_broker, start_namesrv
 from pocketmq.runtime.log_config import LogConfig
 
+LOOPBACK: Final = "127.0.0.1"
 CLUSTER_NAME: Final = "DefaultCluster"
 BROKERS_MAX: Final = 20
 SLAVES_MAX: Final = 5
@@ -66,6 +66,39 @@ class Member:
         if self.broker_id == 0:
             return self.broker_name
         return f"{self.broker_name}-s{self.broker_id if self.broker_id > 1 else ''}"
+
+
+class Network:
+    """The network of a cluster: all processes listen on 127.0.0.1, and nothing can be cut off. `label`: `Member.label`."""
+
+    namesrv_host = LOOPBACK
+    """The address to which the name server binds."""
+
+    def prefix(self, label: str) -> Sequence[str]:
+        """Return the command that starts the broker's process in the network, such as `ip netns exec NAME`; may be empty."""
+        return ()
+
+    def broker_settings(self, label: str, master: str | None) -> dict[str, str]:
+        """Return the settings of the broker's addresses. `master`: label of a slave's master."""
+        return {}
+
+    def namesrv_address(self, label: str, address: str) -> str:
+        """Return the address at which the broker reaches the name server."""
+        return address
+
+    def listen_port(self, label: str, port: int) -> int:
+        """Return the port that the broker is to listen on; `port`: the port chosen by the cluster, 0 for a free one."""
+        return port
+
+    def cut(self, label: str) -> None:
+        """Cut the broker off; without effect if it is cut off already."""
+        raise RuntimeError("brokers on the loopback interface cannot be cut off; make the cluster with partitions=True")
+
+    def join(self, label: str) -> None:
+        """Connect the broker again; without effect if it is connected."""
+
+    def close(self) -> None:
+        """Remove all interfaces and proxies of the network."""
 
 
 class Node:
@@ -192,7 +225,7 @@ class ProcessCluster:
         self.folder = folder
         self._namesrv_port = namesrv_port
         self._settings = settings or {}
-        self.network = network or LoopbackNetwork()
+        self.network = network or Network()
         self._namesrv: Server | None = None
         self.nodes: dict[str, Node] = {}
         """Brokers by label; masters before their slaves."""

@@ -27,8 +27,8 @@ from rich.progress import Progress
 
 from pocketmq import Message, MessageExt, Producer, PullConsumer, PushConsumer, RemotingError
 from pocketmq.cli.cluster import Layout, Node, ProcessCluster
-from pocketmq.cli.network import partitionable
 from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.testing.networks import partitionable
 
 TOPIC: Final = "Set"
 PRODUCERS: Final = 4

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.cli.network import NamespaceNetwork
+from pocketmq.testing.networks import NamespaceNetwork
 from tests.pocketmq.test_process_cluster import members, until, up
 
 ROOT = Path(__file__).parents[2]

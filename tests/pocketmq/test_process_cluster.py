@@ -16,14 +16,14 @@ import pytest
 from pocketmq import Message, Producer
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli import kept_settings
-from pocketmq.cli.cluster import LAYOUTS, Layout, ProcessCluster
+from pocketmq.cli.cluster import LAYOUTS, Layout, Network, ProcessCluster
 from pocketmq.cli.cluster_admin import ClusterAdmin
-from pocketmq.cli.network import NamespaceNetwork, Network, ProxyNetwork
 from pocketmq.cli.processes import NotReady, start_broker, start_namesrv
 from pocketmq.pytest_plugin import ClusterFactory, pocketmq_cluster_factory  # noqa: F401
 from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime import properties_file
+from pocketmq.testing.networks import NamespaceNetwork, ProxyNetwork
 from tests.patience import PATIENCE_S
 
 CONF = Path(__file__).parents[2] / "conf"

@@ -1,4 +1,4 @@
-"""Networks of a cluster of processes: the loopback interface, and two in which a test cuts brokers off.
+"""Networks of a cluster of processes in which a test cuts brokers off.
 
 `NamespaceNetwork` gives each broker a network namespace of Linux, with an address of its own on a bridge; it needs root.
 `ProxyNetwork` puts a proxy before each port and needs no privileges; but a slave that is cut off still copies the tables of
@@ -13,71 +13,16 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from pocketmq.cli.tcp_proxy import TcpProxy
+from pocketmq.cli.cluster import LOOPBACK, Network
+from pocketmq.testing.tcp_proxy import TcpProxy
 
-LOOPBACK: Final = "127.0.0.1"
 _NAME_PREFIX: Final = "pocket"
 """Beginning of the names of bridges; interface names have at most 15 characters, of which a broker's number needs 4."""
 
 
-class Network(Protocol):
-    """Interface of a network for `ProcessCluster`. `label` names a broker (`Member.label`)."""
-
-    namesrv_host: str
-    """The address to which the name server binds."""
-
-    def prefix(self, label: str) -> Sequence[str]:
-        """Return the command that starts the broker's process in the network, such as `ip netns exec NAME`; may be empty."""
-
-    def broker_settings(self, label: str, master: str | None) -> dict[str, str]:
-        """Return the settings of the broker's addresses. `master`: label of a slave's master."""
-
-    def namesrv_address(self, label: str, address: str) -> str:
-        """Return the address at which the broker reaches the name server."""
-
-    def listen_port(self, label: str, port: int) -> int:
-        """Return the port that the broker is to listen on; `port`: the port chosen by the cluster, 0 for a free one."""
-
-    def cut(self, label: str) -> None:
-        """Cut the broker off; without effect if it is cut off already."""
-
-    def join(self, label: str) -> None:
-        """Connect the broker again; without effect if it is connected."""
-
-    def close(self) -> None:
-        """Remove all interfaces and proxies of the network."""
-
-
-class LoopbackNetwork:
-    """All processes listen on 127.0.0.1. Nothing can be cut off."""
-
-    namesrv_host = LOOPBACK
-
-    def prefix(self, label: str) -> Sequence[str]:
-        return ()
-
-    def broker_settings(self, label: str, master: str | None) -> dict[str, str]:
-        return {}
-
-    def namesrv_address(self, label: str, address: str) -> str:
-        return address
-
-    def listen_port(self, label: str, port: int) -> int:
-        return port
-
-    def cut(self, label: str) -> None:
-        raise RuntimeError("brokers on the loopback interface cannot be cut off; make the cluster with partitions=True")
-
-    def join(self, label: str) -> None:
-        return None
-
-    def close(self) -> None:
-        return None
-
-
-class NamespaceNetwork(LoopbackNetwork):
+class NamespaceNetwork(Network):
     """Each broker has a network namespace, connected to a bridge, through which it reaches name server and clients.
 
     A broker that is cut off gets no packets and no errors, as with a broken switch: connections stay open on both sides.
@@ -163,7 +108,7 @@ class NamespaceNetwork(LoopbackNetwork):
         return f"{self._name}-{self._number(label)}"
 
 
-class ProxyNetwork(LoopbackNetwork):
+class ProxyNetwork(Network):
     """Brokers on 127.0.0.1 that are reached, and reach others, through proxies of their own."""
 
     def __init__(self) -> None:
