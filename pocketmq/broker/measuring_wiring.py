@@ -39,11 +39,11 @@ def measure(services: Services) -> None:
 
 def housekeeping(services: Services) -> list[Timer]:
     """Return the timers that take samples."""
-    measured, commit_log = services.measured, services.store.commit_log
+    measured, tail = services.measured, services.store.commit_log.tail
 
     def sample() -> None:
         measured.recent_put_times.sample()
-        measured.page_wait_s.sample(commit_log.longest_wait_s)
-        commit_log.longest_wait_s = 0.0
+        measured.page_wait_s.sample(tail.longest_wait_s)
+        tail.longest_wait_s = 0.0
 
     return [services.timers.every(STEP_S, sample)]

@@ -16,9 +16,6 @@ from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import (
     SCHEDULE_TOPIC,
-    TRANSACTION_PREPARED_TYPE,
-    TRANSACTION_TYPE_MASK,
-    TRANSACTION_UNQUEUED_FLAG,
     Arrival,
     QueryResult,
 )
@@ -219,7 +216,7 @@ class MessageStore:
             if self.flush_service.error is not None:
                 return  # it is unknown what is on the disk; the next start recovers
             patiently(self.flush_service.flush_log)
-            if self.commit_log.undispatched:
+            if self.commit_log.tail.undispatched:
                 return  # no space for queues and index; the next start completes them
             patiently(self.flush_queues)
             self._retention.delete_all_removed()
@@ -258,9 +255,9 @@ class MessageStore:
         log, bulk = self.commit_log, self._bulk
         if self.queues.ext.writes:
             return False
-        if log.undispatched:
+        if log.tail.undispatched:
             bulk.arrivals = self.dispatch() + (bulk.arrivals or [])
-            if log.undispatched:
+            if log.tail.undispatched:
                 return False
         try:
             bulk.dispatch(window)
@@ -284,7 +281,7 @@ class MessageStore:
         """
         log = self.commit_log
         log.write()
-        requests = log.undispatched
+        requests = log.tail.undispatched
         if not requests or (self._dispatch_again_at and self.clock.monotonic() < self._dispatch_again_at):
             return self._take_bulk_arrivals()
         try:
@@ -301,7 +298,7 @@ class MessageStore:
             log.refuse("dispatch", None)
             # Retention may have deleted records that were waiting.
             self.queues.correct_min_offsets(log.min_offset)
-        log.undispatched = []
+        log.tail.undispatched = []
         newest = requests[-1]
         self.checkpoint_service.dispatched_timestamp_ms = newest.store_timestamp_ms
         self._last_dispatched = (newest.physical_offset, newest.physical_offset + newest.size)
@@ -316,8 +313,7 @@ class MessageStore:
     @property
     def dispatch_behind_bytes(self) -> int:
         """Number of bytes of the log from the first record on that is not in its queue yet."""
-        undispatched = self.commit_log.undispatched
-        return self.commit_log.max_offset - undispatched[0].physical_offset if undispatched else 0
+        return self.commit_log.tail.undispatched_bytes
 
     def request_sync(self, end_offset: int) -> None:
         """Request a sync of everything before `end_offset`; one call per turn is enough."""
@@ -420,13 +416,13 @@ class MessageStore:
         """
         self.commit_log.write()
         log = self.commit_log
-        waiting = {(one.topic, one.queue_id) for one in log.undispatched}
+        waiting = {(one.topic, one.queue_id) for one in log.tail.undispatched}
         topics = {topic for topic, _ in self.queues.queues} | {key[0] for key in waiting if self.queues.can_have(*key)}
         kept = keep | {SCHEDULE_TOPIC} | {topic for topic in topics if topic.startswith(LMQ_PREFIX)}
         if topics - kept:
             self.mark_dropped(topics - kept, log.max_offset)
-        for topic in {topic for topic, _ in log.queue_offsets} - kept - topics:
-            self._begin_again(topic)
+        for topic in {topic for topic, _ in log.tail.queue_offsets} - kept - topics:
+            log.tail.restart_offsets(topic, self.queues.queues)
         return self._drop(topics - kept)
 
     @property
@@ -448,7 +444,7 @@ class MessageStore:
         self._drop({topic})
 
     def _drop(self, topics: Set[str]) -> list[str]:
-        log = self.commit_log
+        tail = self.commit_log.tail
         try:
             for topic in sorted(topics):
                 self.queues.drop_topic(topic)
@@ -456,18 +452,9 @@ class MessageStore:
             # Also if a file could not be deleted: a deleted queue restarts at 0.
             dropped = topics - {topic for topic, _ in self.queues.queues}
             for topic in topics:
-                self._begin_again(topic)
-            for request in log.undispatched:
-                if request.topic in dropped and not request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
-                    # Otherwise it would go into the queue of a new topic with this name. The index keeps it.
-                    request.sys_flag = request.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_PREPARED_TYPE
+                tail.restart_offsets(topic, self.queues.queues)
+            tail.keep_out_of_queues(dropped)
         return sorted(dropped)
-
-    def _begin_again(self, topic: str) -> None:
-        """Restart the offsets of the deleted queues of `topic` at 0."""
-        queue_offsets = self.commit_log.queue_offsets
-        for key in [key for key in queue_offsets if key[0] == topic and key not in self.queues.queues]:
-            del queue_offsets[key]
 
 
 def rebuild(config: MessageStoreConfig, disk: Disk, clock: Clock, progress: Progress | None = None) -> RecoveryReport:

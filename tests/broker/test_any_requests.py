@@ -51,8 +51,8 @@ async def test_random_requests_leave_a_consistent_store(seed: int, caplog: pytes
     assert sum(answer == 0 for _, answer in codes) > 25, "that many kinds of requests were served"
 
     log = path.store.commit_log
-    end, offsets = log.max_offset, {key: offset for key, offset in log.queue_offsets.items() if offset}
+    end, offsets = log.max_offset, {key: offset for key, offset in log.tail.queue_offsets.items() if offset}
     path.store.shutdown()
     again = rebuilt(path).commit_log
     assert again.max_offset == end, "each record is at its physical offset"
-    assert {key: offset for key, offset in again.queue_offsets.items() if offset} == offsets
+    assert {key: offset for key, offset in again.tail.queue_offsets.items() if offset} == offsets

@@ -98,7 +98,7 @@ async def test_broker_status_shows_what_was_measured() -> None:
         before = await runtime_info(client, broker)
         await send(client, broker, 30)
         broker.services.measured.put_time.add(1.5, 10)
-        broker.services.store.commit_log.longest_wait_s = 0.25
+        broker.services.store.commit_log.tail.longest_wait_s = 0.25
         info = await runtime_info(client, broker)
         counts = [int(part.rpartition(":")[2]) for part in info["putMessageDistributeTime"].split()]
         assert info["putMessageDistributeTime"].startswith("[<=0ms]:") and "[1~2s]:10 " in info["putMessageDistributeTime"]

@@ -304,7 +304,7 @@ async def test_queue_units_without_record_are_skipped() -> None:
     unit = s.store.queues.queues[SCHEDULE_TOPIC, 1].unit_at(0)
     assert unit is not None
     s.store.queues.queues[SCHEDULE_TOPIC, 0].fill_hole(40, unit[0], unit[1])
-    s.store.commit_log.queue_offsets[SCHEDULE_TOPIC, 0] = 40
+    s.store.commit_log.tail.queue_offsets[SCHEDULE_TOPIC, 0] = 40
     s.delay("behind", 1)
     await s.advance(1000)
     await until(lambda: s.bodies() == ["first", "behind"])

@@ -251,7 +251,7 @@ async def test_send_behind_a_slow_page_cache_write_is_refused(monkeypatch, batch
         path.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), member(b"one"))
     else:
         path.ask(RequestCode.SEND_MESSAGE_V2, send_header(), b"one")
-    monkeypatch.setattr("pocketmq.store.log.commit_log.monotonic", lambda: next(slow))
+    monkeypatch.setattr("pocketmq.store.log.log_tail.monotonic", lambda: next(slow))
     path.turn()
     monkeypatch.undo()
     (first,) = path.channel.take()

@@ -123,7 +123,7 @@ class Transacting(DataPath):
             return one_less
 
         self.store.commit_log.put = counted(self.store.commit_log.put)  # type: ignore[method-assign]
-        self.store.commit_log.put_alike = counted(self.store.commit_log.put_alike)
+        self.store.commit_log.put_batch = counted(self.store.commit_log.put_batch)  # type: ignore[method-assign]
 
     def bodies(self, topic: str = TOPIC, queue_id: int = 0) -> list[str]:
         return [record.body.decode() for record in self.stored(topic, queue_id)]

@@ -245,7 +245,7 @@ class Walk:
         self.clean(manual=False)
         self.dispatch()
         self.round()  # a failed sync may only be known after a round of each thread
-        waits = bool(self.store.commit_log.undispatched)
+        waits = bool(self.store.commit_log.tail.undispatched)
         if not waits:
             self.model.check(self.store)
         if self.store.flush_service.error is None:

@@ -5,7 +5,6 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -58,15 +57,15 @@ def test_put_and_batch_of_one_store_the_same_bytes(
     one.flag, one.reconsume_times, one.prepared_transaction_offset = numbers
     one.sys_flag = sys_flag
     ways = []
-    for put in (CommitLog.put, lambda log, each: log.put_batch([each]), lambda log, each: log.put_alike(each, [each.body])):
+    for put in (CommitLog.put, lambda log, each: log.put_batch([each])):
         store = open_store(MemoryDisk(), VirtualClock(7777), max_message_size=10_000)
         for _ in range(3):
             result = put(store.commit_log, one)
             result.physical_offsets = None
             stored = store.message_at(result.physical_offset)
             ways.append((result, bytes(stored or b"")))
-        ways.append((store.commit_log.undispatched, store.commit_log.queue_offsets))
-    assert ways[:4] == ways[4:8] == ways[8:]
+        ways.append((store.commit_log.tail.undispatched, store.commit_log.tail.queue_offsets))
+    assert ways[:4] == ways[4:]
 
 
 def test_store_time_never_goes_backwards_within_the_log() -> None:
@@ -105,32 +104,13 @@ def test_batch_is_stored_as_consecutive_records_in_one_file() -> None:
     assert result.end_offset == result.physical_offset + result.size == found[-1].physical_offset + found[-1].total_size
 
 
-def test_put_alike_and_put_batch_store_the_same_bytes() -> None:
-    stored = []
-    for is_batch in (True, False):
-        disk = MemoryDisk()
-        store = open_store(disk, VirtualClock(1234))
-        for texts in ([b"", b"one"], [b"two"], [b"three", b"four"]):  # the first are put before any file exists
-            one = message("T", 3, TAGS="a", KEYS="k1 k2")
-            if is_batch:
-                result = store.commit_log.put_batch([replace(one, body=text) for text in texts])
-            else:
-                result = store.commit_log.put_alike(one, texts)
-            store.dispatch()
-        places = [result.physical_offset, result.end_offset, result.queue_offset, result.store_timestamp_ms, result.size]
-        files = [disk.read_file(f"/store/{name}/{0:020}") for name in ("commitlog", "consumequeue/T/3")]
-        stored.append((places, files, store.query_message("T", "k2", 10, 0, 9999).views))
-    assert stored[0] == stored[1]
-    assert len(stored[0][2]) == 5
-
-
-def test_put_alike_stores_all_messages_or_none() -> None:
+def test_batch_is_stored_completely_or_not_at_all() -> None:
     store = open_store(MemoryDisk(), max_message_size=2000)
     for size in (*[2000] * 7, 1000):  # some 600 bytes are left in the file
         store.commit_log.put(message("T", 0, bytes(size)))
     for texts in ([b"a", bytes(2001)], [bytes(2000), b"a"]):
-        assert store.commit_log.put_alike(message("T", 0), texts).status is PutStatus.MESSAGE_ILLEGAL
-    result = store.commit_log.put_alike(message("T", 0), [b"%d" % number for number in range(10)])
+        assert store.commit_log.put_batch([message("T", 0, text) for text in texts]).status is PutStatus.MESSAGE_ILLEGAL
+    result = store.commit_log.put_batch([message("T", 0, b"%d" % number) for number in range(10)])
     assert (result.physical_offset, result.queue_offset) == (FILE_SIZE, 8), "all of them in one file"
     assert store.commit_log.put(message("T", 0)).queue_offset == 18
 

@@ -100,7 +100,7 @@ def test_dropping_topics_leaves_light_queues() -> None:
 def test_light_queues_whose_offsets_restarted_at_0_are_rebuilt_in_order() -> None:
     disk = MemoryDisk()
     store = filled(disk)
-    store.commit_log.queue_offsets.pop(("%LMQ%b", 0))  # 4.9.4 loses it at a restart
+    store.commit_log.tail.queue_offsets.pop(("%LMQ%b", 0))  # 4.9.4 loses it at a restart
     store.commit_log.put(to("%LMQ%b", b"4"))
     store.commit_log.put(to("%LMQ%b", b"5"))
     store.dispatch()

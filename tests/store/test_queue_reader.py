@@ -62,7 +62,7 @@ def holed(*holes: int, count: int = 10) -> MessageStore:
             filler = store.commit_log.put(message("Filler", body=b"f" * 50))
             queue = store.queues.find_or_create("T", 0)
             queue.fill_hole(number + 1, filler.physical_offset, filler.size)
-            store.commit_log.queue_offsets["T", 0] = number + 1
+            store.commit_log.tail.queue_offsets["T", 0] = number + 1
         else:
             store.commit_log.put(message("T", 0, b"%d" % number, TAGS="a"))
     store.dispatch()
@@ -171,7 +171,7 @@ def test_filler_between_two_records_of_a_queue_is_not_returned() -> None:
     filler = store.commit_log.put(message("Filler"))
     store.dispatch()
     store.queues.find_or_create("T", 0).fill_hole(2, filler.physical_offset, filler.size)
-    store.commit_log.queue_offsets["T", 0] = 2
+    store.commit_log.tail.queue_offsets["T", 0] = 2
     store.commit_log.put(message("T", body=b"after"))
     store.dispatch()
     assert [record.topic for record in records(store)] == [b"T", b"T"]

@@ -84,7 +84,7 @@ def _put_times(services: Services) -> dict[str, str]:
         "putLatency99": f"{quantile_s(bounds_s, counts, 0.99) * 1000:.2f}",
         "putLatency999": f"{quantile_s(bounds_s, counts, 0.999) * 1000:.2f}",
         "putMessageEntireTimeMax": str(round(measured.put_time.max_s * 1000)),
-        "pageCacheLockTimeMills": str(round(measured.page_wait_s.maximum(commit_log.longest_wait_s) * 1000)),
+        "pageCacheLockTimeMills": str(round(measured.page_wait_s.maximum(commit_log.tail.longest_wait_s) * 1000)),
         "dispatchMaxBuffer": str(measured.dispatched_max),
     }
 

@@ -155,7 +155,7 @@ def admit(services: Services, request: Request[SendMessageRequestHeader]) -> Top
     began_s = services.turn.began_s
     waited_s = monotonic() - began_s
     is_late = waited_s * 1000 > config.wait_time_mills_in_send_queue
-    is_page_cache_busy = began_s < services.store.commit_log.page_cache_busy_until_s
+    is_page_cache_busy = began_s < services.store.commit_log.tail.busy_until_s
     if (is_late or is_page_cache_busy) and config.broker_fast_failure_enable:
         _refuse_late(services, waited_s, is_page_cache_busy)
     topic = header.topic

@@ -39,12 +39,11 @@ def node_families(services: Services, node: Node, connection_count: int, is_read
 
 
 def _storage(services: Services, node: Node) -> Iterator[Family]:
-    store, log = services.store, services.store.commit_log
+    store = services.store
     end = store.max_physical_offset
     yield names.STORAGE_SIZE.of(node, [(STORAGE, end - store.min_physical_offset)])
     yield names.FLUSH_BEHIND.of(node, [(STORAGE, max(end - store.flushed_offset, 0))])
-    behind = end - log.undispatched[0].physical_offset if log.undispatched else 0
-    yield names.DISPATCH_BEHIND.of(node, [(STORAGE, behind)])
+    yield names.DISPATCH_BEHIND.of(node, [(STORAGE, store.dispatch_behind_bytes)])
     first = store.message_at(store.min_physical_offset)
     age_ms = 0 if first is None else max(services.clock.message_time_ms() - store_timestamp_of(first), 0)
     yield names.RESERVE_TIME.of(node, [(STORAGE, age_ms)])

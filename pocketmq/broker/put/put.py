@@ -135,17 +135,9 @@ class MessagePutter:
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raise RemotingError if one of the messages of a topic exceeds a limit of the store."""
-        for message in messages:
-            result = self._store.commit_log.limits.refusal(message)
-            if result is not None:
-                raise self._refusal(result)
-
-    def put_alike(self, message: Message, bodies: Sequence[bytes]) -> None:
-        """Store a message with each of the bodies, all or none. Raises RemotingError when the store refuses them."""
-        result = self._store.commit_log.put_alike(message, bodies)
-        if result.status is not _PUT_OK:
+        result = self._store.commit_log.limits.refusal(messages)
+        if result is not None:
             raise self._refusal(result)
-        self._end_offset = result.end_offset
 
     def delay(self, message: Message) -> bool:
         """Redirect a message that is due later to SCHEDULE_TOPIC_XXXX (CommitLog.asyncPutMessage of 4.9.4) or to the timer

@@ -14,6 +14,8 @@ delivers both.)
 import logging
 from typing import Final
 
+from msgspec.structs import replace
+
 from pocketmq.broker.context import Context
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.put.put import MessagePutter
@@ -168,7 +170,7 @@ class TransactionalMessageService:
         ended, self._ended = self._ended, []
         try:
             message = op_message(self._clock.message_time_ms(), self._store_host)
-            self._putter.put_alike(message, [*map(op_body, ended)])
+            self._putter.put_batch([replace(message, body=op_body(queue_offset)) for queue_offset in ended])
             self._progress.ops_stored(ended)
         except (OSError, RemotingError) as error:
             reason = error.remark if isinstance(error, RemotingError) else error

@@ -2,8 +2,7 @@
 
 It has three positions, relative to its start: bytes before `wrote` contain data, bytes before `flushed` are durable, and
 bytes before `reserved` can be written without running out of disk space (which would kill the process, see `Disk`). While a
-file is written, `flushed <= wrote <= reserved <= size`; a file found on disk starts with nothing reserved. The log assigns
-space before it writes: its records end at `taken`, which only the log uses.
+file is written, `flushed <= wrote <= reserved <= size`; a file found on disk starts with nothing reserved.
 
 A store may have more files than a process may have mappings. A file is mapped when its `view` or `array` is accessed, and
 `open_files` unmaps files that have not been used for long. The attributes are then deleted, so that Python calls
@@ -48,7 +47,6 @@ class MappedFile:
         "reserved",
         "size",
         "start_offset",
-        "taken",
         "used",
         "view",
         "wrote",
@@ -77,7 +75,6 @@ class MappedFile:
         self.open_files = open_files
         self.reserve_step = reserve_step or size
         self.wrote = 0
-        self.taken = 0
         self.flushed = 0
         self.reserved = 0
         self.used = False

@@ -171,7 +171,7 @@ class LogFollower:
         return self._damage or next(reasons, "")
 
     def dispatch(self) -> None:
-        """Dispatch the complete records after the last dispatched one, or add them to `undispatched` of the log.
+        """Dispatch the complete records after the last dispatched one, or let them wait for one.
 
         Raises FollowError for a damaged record.
         """
@@ -207,14 +207,14 @@ class LogFollower:
         return 0
 
     def _dispatch_one(self, view: memoryview, at: int) -> int:
-        """Add the record at position `at` to `undispatched` of the log. Return its size. Raises FollowError if damaged."""
+        """Let the record at position `at` wait for a dispatch, and return its size. Raises FollowError if it is damaged."""
         try:
             size = check_record(view, at, self._dispatched, self._check_crc)
         except BadRecordError as error:
             self._damage = f"the record at {self._dispatched} of the master's log is damaged: {error}"
             raise FollowError(self._damage) from None
         requests = self._requests(view, at)
-        self._log.undispatched += requests
+        self._log.tail.undispatched += requests
         self._log.last_store_timestamp_ms = requests[0].store_timestamp_ms
         return size
 
@@ -228,7 +228,7 @@ class LogFollower:
         file = next(iter(self._log.mapped_files.files[-1:]), None)
         if file is not None and self.max_offset > self._dispatched:
             file.truncate(max(self._dispatched - file.start_offset, 0))
-            file.taken = file.wrote
+            self._log.tail.continue_in(file)
 
     def _requests(self, view: memoryview, at: int) -> list[DispatchRequest]:
         request = decode_dispatch_request(view, at, self._tags_code)

@@ -1,9 +1,9 @@
 """CommitLog: the append-only sequence of the records of all topics, in files of equal size.
 
 A record never crosses the end of a file: if the next record and an 8-byte mark do not fit, a BLANK mark ends the file. The
-log also assigns queue offsets, because a record contains its own. The records of one event-loop turn are written together,
-before queues, senders or other files use them. Disk space is reserved some MiB ahead. If the disk is full, messages are
-refused with that reason, and incoming messages trigger a new attempt a few times per second.
+log also assigns queue offsets, because a record contains its own; `LogTail` has them, with the records of the present turn.
+Disk space is reserved some MiB ahead. If the disk is full, messages are refused with that reason, and incoming messages
+trigger a new attempt a few times per second.
 """
 
 import logging
@@ -13,8 +13,6 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Final
-
-from msgspec.structs import replace
 
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -39,7 +37,7 @@ from pocketmq.store.format.message import (
     PutStatus,
     folder_problem,
 )
-from pocketmq.store.format.multi_dispatch import MultiDispatch, QueueKey, further_request
+from pocketmq.store.format.multi_dispatch import MultiDispatch, further_request
 from pocketmq.store.format.properties import KEYS, UNIQ_KEY
 from pocketmq.store.format.record import (
     PROPERTIES_SIZE_MAX,
@@ -52,31 +50,19 @@ from pocketmq.store.format.record import (
     topic_part,
 )
 from pocketmq.store.log.log_directories import directory_for
+from pocketmq.store.log.log_tail import LogTail, QueueKey
 from pocketmq.store.log.message_limits import MessageLimits
 
 log = logging.getLogger("store")
 
 # Disk space reserved at once.
 _RESERVE_STEP: Final = 4 << 20
-# Bytes that are buffered within a turn before they are written.
-_UNWRITTEN_MAX: Final = 1 << 20
-# A message that arrives this soon after a slow write has waited for it.
-_BUSY_FOR_S: Final = 0.05
 _NO_ROOM_S: Final = 0.25  # pause between two attempts to reserve space on a full disk
 # A global is faster than enum member access.
 _PUT_OK: Final = PutStatus.PUT_OK
 _SIZE_WITHOUT_PARTS: Final = RECORD_FIXED_SIZE + 2
 # Maximum number of cached encoded topics; beyond it the cache is cleared. The broker's topic limits are far lower.
 _PLAIN_TOPICS_MAX = 20_000
-
-
-def _is_usual(message: Message) -> bool:
-    """Return whether `put_alike` may encode the message's record itself, if the file has enough space."""
-    return (
-        len(message.properties_bytes) <= PROPERTIES_SIZE_MAX
-        and not message.sys_flag & TRANSACTION_UNQUEUED_FLAG
-        and len(message.born_host) + len(message.store_host) == 2 * HOST_SIZE
-    )
 
 
 class CommitLog:
@@ -91,16 +77,10 @@ class CommitLog:
             open_files=open_files, reserve_step=_RESERVE_STEP, more_directories=more_directories,
             directory_for=partial(directory_for, config, disk) if more_directories else None,
         )  # fmt: skip
-        self.queue_offsets: dict[tuple[str, int], int] = {}
-        self.undispatched: list[DispatchRequest] = []  # appended since the last dispatch, in order
+        self.tail = LogTail(config)
         # Why nothing may be appended at the moment, or None; set by `refuse`.
         self.refusal: str | None = None
         self.last_store_timestamp_ms = 0
-        self.page_cache_busy_until_s = 0.0
-        """Monotonic time until which requests have waited longer than osPageCacheBusyTimeOutMills for a write or space."""
-        self.longest_wait_s = 0.0  # for a write to the page cache or for space; reset by the code that samples it
-        self._busy_after_s = config.os_page_cache_busy_time_out_mills / 1000
-        self._unwritten: list[bytes] = []  # records between `wrote` and `taken` of the last file
         self.refusals: dict[str, str] = {}  # cause -> reason
         self.refusal_log = RefusalLog(log, "messages are refused", now=clock.monotonic)
         self._no_room = ""
@@ -118,25 +98,25 @@ class CommitLog:
         self.multi_dispatch: MultiDispatch | None = None
         if config.enable_multi_dispatch:
             self.multi_dispatch = MultiDispatch(with_lmq=config.enable_lmq, lmq_max=config.max_lmq_consume_queue_num)
-        self._last: MappedFile | None = None
-        # Position in the last file up to which `put` needs no further checks; 0 while messages need them.
+        # Physical offset up to which `put` needs no further checks; 0 while messages need them.
         self._plain_end = 0
         self._next: MappedFile | None = None
         self._next_warmed = 0  # bytes of the next file that have been written to the disk as zeros
-        # Guards the four fields above and the refusals against concurrent use by the loop and other threads.
+        # Guards these three, the last file and the refusals against concurrent use by the loop and other threads.
         self._lock = threading.Lock()
 
     # --- appending -------------------------------------------------------------------------------------------------
 
     def put(self, message: Message) -> PutResult:
         """Append one message. This is the fast path; other cases (end of file, refusals, ...) go to `put_batch`."""
-        topic, file = message.topic, self._last
+        topic, tail = message.topic, self.tail
         topic_bytes = self._plain_topics.get(topic)
         body_size, properties_size = len(message.body), len(message.properties_bytes)
+        physical_offset = tail.end_offset
         if (
             topic_bytes is None
-            or file is None
-            or (size := _SIZE_WITHOUT_PARTS + body_size + len(topic_bytes) + properties_size) > self._plain_end - file.taken
+            or physical_offset + (size := _SIZE_WITHOUT_PARTS + body_size + len(topic_bytes) + properties_size)
+            > self._plain_end
             or body_size > self._body_size_max
             or properties_size > PROPERTIES_SIZE_MAX
             or message.sys_flag & TRANSACTION_UNQUEUED_FLAG
@@ -151,20 +131,19 @@ class CommitLog:
         self.last_store_timestamp_ms = store_timestamp_ms
 
         key = (topic, message.queue_id)
-        queue_offset = self.queue_offsets.get(key, 0)
-        physical_offset = file.start_offset + file.taken
+        queue_offset = tail.queue_offsets.get(key, 0)
         # Everything that can fail comes first, e.g. a number out of its field's range: a partial put would shift later
         # records.
         record = encode_record(
             message, MESSAGE_MAGIC_CODE, topic_bytes, size, queue_offset, physical_offset, store_timestamp_ms
         )
-        request = self._request(message, size, queue_offset, physical_offset, store_timestamp_ms)
-        self.queue_offsets[key] = queue_offset + 1
-        file.taken = end = file.taken + size
-        self._unwritten.append(record)
-        self.undispatched.append(request)
-        if end - file.wrote > _UNWRITTEN_MAX:
-            self.write()
+        properties = message.properties
+        request = DispatchRequest(
+            topic, message.queue_id, physical_offset, size, self._tags_code(topic, properties, store_timestamp_ms),
+            store_timestamp_ms, queue_offset, message.sys_flag, properties.get(KEYS), properties.get(UNIQ_KEY),
+        )  # fmt: skip
+        tail.queue_offsets[key] = queue_offset + 1
+        tail.add(size, (record,), (request,))
         return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
@@ -172,118 +151,84 @@ class CommitLog:
         assert messages, "a batch has at least one message"
         if self.refusal is not None:
             return self._refused(next(iter(self.refusals), ""), self.refusal)
-        magic_code, topic_bytes = self._topic_part(messages[0].topic)
-        further: list[list[tuple[QueueKey, int]]] = [[]] * len(messages)
-        taken: dict[QueueKey, int] = {}
-        if self.multi_dispatch is not None:
-            try:
-                further = [self.multi_dispatch.assign(message, self.queue_offsets, taken) for message in messages]
-            except ValueError as error:
-                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
-        if messages[0].topic in self.refused_topics:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[messages[0].topic])
-        for message in messages:
-            refused = self.limits.refusal(message)
-            if refused is not None:
-                return refused
+        next_offsets: dict[QueueKey, int] = {}
+        further: Sequence[list[tuple[QueueKey, int]]] = ()
+        try:
+            if self.multi_dispatch is not None:
+                offsets = self.tail.queue_offsets
+                further = [self.multi_dispatch.assign(message, offsets, next_offsets) for message in messages]
+        except ValueError as error:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        topic = messages[0].topic
+        if topic in self.refused_topics:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[topic])
+        magic_code, topic_bytes = self._topic_part(topic)
         sizes = [record_size(message, len(topic_bytes)) for message in messages]
         size = sum(sizes)
-        body_size = sum(len(message.body) for message in messages)
-        if body_size > self._body_size_max:
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                reason=f"bodies of the batch have {body_size} bytes, maxMessageSize allows {self._body_size_max}",
-            )
-        if size > self.limits.record_size_max:
-            return PutResult(
-                PutStatus.MESSAGE_ILLEGAL,
-                reason=f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self.limits.record_size_max}",
-            )
-        file = self._last
-        if file is None or file.taken + size + BLANK_SIZE > file.reserved:
-            refused = self._make_room(size + BLANK_SIZE)
-            if refused is not None:
-                return refused
-            file = self._last
-            assert file is not None, "reserved space implies a file"
-        store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
-        self.last_store_timestamp_ms = store_timestamp_ms
-
-        start = physical_offset = file.start_offset + file.taken
-        queue_offset = self.queue_offsets.get((messages[0].topic, messages[0].queue_id), 0)
-        records, requests, physical_offsets = [], [], []
-        for message, one_size, others in zip(messages, sizes, further, strict=True):
-            is_queued = not message.sys_flag & TRANSACTION_UNQUEUED_FLAG
-            place = (queue_offset if is_queued else 0, physical_offset, store_timestamp_ms)
-            records.append(encode_record(message, magic_code, topic_bytes, one_size, *place))
-            request = self._request(message, one_size, *place)
-            requests += [request, *(further_request(request, *other) for other in others)]
-            physical_offsets.append(physical_offset)
-            physical_offset += one_size
-            if is_queued:
-                queue_offset += 1
-                taken[message.topic, message.queue_id] = queue_offset
-        # As in `put`, nothing has been changed before this point.
-        self.queue_offsets.update(taken)
-        self._take(file, size, records, requests)
-        return PutResult(_PUT_OK, start, start + size, requests[0].queue_offset, store_timestamp_ms, size, physical_offsets)
-
-    def put_alike(self, message: Message, bodies: Sequence[bytes]) -> PutResult:
-        """Append one record per body, with all other fields taken from `message`; all or none.
-
-        Cheaper per record than `put`. Cases that need more checks go to `put_batch`.
-        """
-        topic, queue_id, file = message.topic, message.queue_id, self._last
-        topic_bytes = self._plain_topics.get(topic, b"")
-        rest_size = _SIZE_WITHOUT_PARTS + len(topic_bytes) + len(message.properties_bytes)
-        bodies_size = sum(map(len, bodies))
-        size = rest_size * len(bodies) + bodies_size
-        room = 0 if file is None else self._plain_end - file.taken
-        if file is None or not topic_bytes or size > room or bodies_size > self._body_size_max or not _is_usual(message):
-            return self.put_batch([replace(message, body=body) for body in bodies])
+        refused = self.limits.refusal(messages, size) or self._make_room(size + BLANK_SIZE)
+        if refused is not None:
+            return refused
         time_ms = self.last_store_timestamp_ms = max(self._clock.message_time_ms(), self.last_store_timestamp_ms)
-        tags_code = self._tags_code(topic, message.properties, time_ms)
-        start = physical_offset = file.start_offset + file.taken
-        first = queue_offset = self.queue_offsets.get((topic, queue_id), 0)
-        records, requests, sys_flag = [], [], message.sys_flag
-        keys, uniq_key = message.properties.get(KEYS), message.properties.get(UNIQ_KEY)
-        for body in bodies:
-            message.body, one_size = body, rest_size + len(body)
-            records.append(
-                encode_record(message, MESSAGE_MAGIC_CODE, topic_bytes, one_size, queue_offset, physical_offset, time_ms)
-            )
+        start = self.tail.end_offset
+        # As in `put`, nothing may change before all records are encoded.
+        records, requests = self._encoded(messages, magic_code, topic_bytes, sizes, time_ms, next_offsets)
+        physical_offsets = [request.physical_offset for request in requests]
+        first = requests[0].queue_offset
+        for request, others in zip(tuple(requests), further, strict=False):
+            requests += [further_request(request, *other) for other in others]
+        self.tail.queue_offsets.update(next_offsets)
+        self.tail.add(size, records, requests)
+        return PutResult(_PUT_OK, start, start + size, first, time_ms, size, physical_offsets)
+
+    def _encoded(
+        self,
+        messages: Sequence[Message],
+        magic_code: int,
+        topic_bytes: bytes,
+        sizes: Sequence[int],
+        time_ms: int,
+        next_offsets: dict[QueueKey, int],
+    ) -> tuple[list[bytes], list[DispatchRequest]]:
+        """Encode messages of one topic and queue as the next records. The queue's next offset goes into `next_offsets`.
+
+        Messages often have the same properties object, whose look-ups are made once.
+        """
+        topic, queue_id, physical_offset = messages[0].topic, messages[0].queue_id, self.tail.end_offset
+        key = (topic, queue_id)
+        queue_offset = self.tail.queue_offsets.get(key, 0)
+        records, requests, properties = [], [], None
+        for message, size in zip(messages, sizes, strict=True):
+            sys_flag = message.sys_flag
+            own_offset = 0 if sys_flag & TRANSACTION_UNQUEUED_FLAG else queue_offset
+            records.append(encode_record(message, magic_code, topic_bytes, size, own_offset, physical_offset, time_ms))
+            if message.properties is not properties:
+                properties = message.properties
+                tags_code = self._tags_code(topic, properties, time_ms)
+                keys, uniq_key = properties.get(KEYS), properties.get(UNIQ_KEY)
             requests.append(
                 DispatchRequest(
-                    topic, queue_id, physical_offset, one_size, tags_code, time_ms, queue_offset, sys_flag, keys, uniq_key
+                    topic, queue_id, physical_offset, size, tags_code, time_ms, own_offset, sys_flag, keys, uniq_key
                 )
             )
-            queue_offset += 1
-            physical_offset += one_size
-        self.queue_offsets[topic, queue_id] = queue_offset
-        self._take(file, size, records, requests)
-        return PutResult(_PUT_OK, start, physical_offset, first, time_ms, size)
-
-    def _take(self, file: MappedFile, size: int, records: list[bytes], requests: list[DispatchRequest]) -> None:
-        """Add the records of a batch to the end of the last file."""
-        file.taken += size
-        self._unwritten += records
-        self.undispatched += requests
-        if file.taken - file.wrote > _UNWRITTEN_MAX:
-            self.write()
+            physical_offset += size
+            if not sys_flag & TRANSACTION_UNQUEUED_FLAG:
+                queue_offset += 1
+                next_offsets[key] = queue_offset
+        return records, requests
 
     def append_raw(self, data: memoryview) -> int:
         """Append bytes of the master's log, which may begin and end within records, as far as the last file has room.
 
         Returns their number. If OSError is raised, nothing was appended. The log must have a file (`begin_raw`).
         """
-        file = self._last
+        file = self.tail.file
         assert file is not None, "the log has a file"
-        if file.taken == file.size:
+        if file.full:
             file = self._roll()
-        size = min(len(data), file.size - file.taken)
-        file.reserve(file.taken + size)
+        size = min(len(data), file.size - file.wrote)
+        file.reserve(file.wrote + size)
         file.write(data[:size])
-        file.taken = file.wrote
+        self.tail.continue_in(file)
         return size
 
     def begin_raw(self, physical_offset: int) -> None:
@@ -293,27 +238,7 @@ class CommitLog:
 
     def write(self) -> None:
         """Write the appended records to the file. Afterwards they survive a process kill."""
-        if self._unwritten:
-            began_s, file = monotonic(), self._last
-            assert file is not None, "unwritten records imply a file"
-            file.write(b"".join(self._unwritten))
-            self._unwritten.clear()
-            self._note_wait(began_s)
-
-    def _note_wait(self, began_s: float) -> None:
-        wait_s = monotonic() - began_s
-        self.longest_wait_s = max(self.longest_wait_s, wait_s)
-        if wait_s > self._busy_after_s:
-            self.page_cache_busy_until_s = began_s + wait_s + _BUSY_FOR_S
-
-    def _request(
-        self, message: Message, size: int, queue_offset: int, physical_offset: int, store_timestamp_ms: int
-    ) -> DispatchRequest:
-        topic, properties = message.topic, message.properties
-        return DispatchRequest(
-            topic, message.queue_id, physical_offset, size, self._tags_code(topic, properties, store_timestamp_ms),
-            store_timestamp_ms, queue_offset, message.sys_flag, properties.get(KEYS), properties.get(UNIQ_KEY),
-        )  # fmt: skip
+        self.tail.write()
 
     def _topic_part(self, topic: str) -> tuple[int, bytes]:
         plain = self._plain_topics.get(topic)
@@ -350,19 +275,23 @@ class CommitLog:
 
     def _update_plain_end(self) -> None:
         """Update the position up to which `put` needs no further checks."""
-        last, is_free = self._last, self.refusal is None and self.multi_dispatch is None
-        self._plain_end = last.reserved - BLANK_SIZE if last is not None and is_free else 0
+        last, is_free = self.tail.file, self.refusal is None and self.multi_dispatch is None
+        self._plain_end = last.start_offset + last.reserved - BLANK_SIZE if last is not None and is_free else 0
 
     def _make_room(self, size: int) -> PutResult | None:
         """Reserve `size` bytes at the log's end, beginning a new file if necessary. Return None or the refusal."""
+        file, end_offset = self.tail.file, self.tail.end_offset + size
+        if file is not None and end_offset <= file.start_offset + file.reserved:
+            return None
         now = self._clock.monotonic()
         if now < self._no_room_until:
             return self._refused("no room", self._no_room)
-        file, began_s = self._last, monotonic()
+        began_s = monotonic()
         try:
-            if file is None or file.taken + size > file.size:
+            if file is None or end_offset > file.start_offset + file.size:
                 file = self._roll()
-            file.reserve(file.taken + size)
+                end_offset = file.end_offset + size
+            file.reserve(end_offset - file.start_offset)
             with self._lock:
                 self._update_plain_end()
         except OSError as error:
@@ -374,7 +303,7 @@ class CommitLog:
             return self._refused("no room", self._no_room)
         self.refusal_log.over("no room")
         self.refusal_log.over("next file")
-        self._note_wait(began_s)
+        self.tail.note_wait(began_s)
         return None
 
     # --- files -----------------------------------------------------------------------------------------------------
@@ -388,7 +317,7 @@ class CommitLog:
         self.write()
         self.mapped_files.sync_names()
         with self._lock:
-            last, files = self._last, self.mapped_files
+            last, files = self.tail.file, self.mapped_files
             if last is None:
                 return self._write_to(files.writable())
             start_offset = last.start_offset + last.size
@@ -406,8 +335,8 @@ class CommitLog:
 
     def _write_to(self, file: MappedFile) -> MappedFile:
         """Make `file` the last file, which stays mapped and, with lockMappedFileEnable, locked in memory."""
-        file.taken = file.wrote
-        last, self._last = self._last, file
+        last = self.tail.file
+        self.tail.continue_in(file)
         self._update_plain_end()
         file.pinned = True
         if last is not None:
@@ -430,7 +359,7 @@ class CommitLog:
         """
         self.mapped_files.sync_names()
         with self._lock:
-            last = self._last
+            last = self.tail.file
             if last is None or last.wrote * 2 < last.size:
                 return
             start_offset = last.start_offset + last.size
@@ -469,7 +398,7 @@ class CommitLog:
     def close(self) -> None:
         if self._next is not None:
             self._next.close()
-        self._last = self._next = None
+        self.tail.file = self._next = None
         self.mapped_files.close()
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -482,8 +411,7 @@ class CommitLog:
     @property
     def max_offset(self) -> int:
         """End offset of the last record, which may not be written yet."""
-        last = self._last
-        return last.start_offset + last.taken if last is not None else 0
+        return self.tail.end_offset
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """Return the record at `physical_offset`, or None if none begins there. Unwritten records are written first."""

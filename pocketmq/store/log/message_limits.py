@@ -1,9 +1,11 @@
 """MessageLimits: the size limits and other conditions that a message must meet to be stored."""
 
+from collections.abc import Sequence
+
 from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.format.layout import BLANK_SIZE, HOST_SIZE
+from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.message import Message, PutResult, PutStatus, folder_problem
-from pocketmq.store.format.record import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX_V1, TOPIC_SIZE_MAX_V2, host_flags, record_size
+from pocketmq.store.format.record import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX_V1, TOPIC_SIZE_MAX_V2, record_size
 
 
 class MessageLimits:
@@ -14,25 +16,36 @@ class MessageLimits:
         self.record_size_max = config.mapped_file_size_commit_log - BLANK_SIZE
         self.topic_size_max = TOPIC_SIZE_MAX_V2 if config.auto_message_version_on_topic_len else TOPIC_SIZE_MAX_V1
 
-    def refusal(self, message: Message) -> PutResult | None:
-        """Return the refusal of a message that exceeds a limit, else None."""
-        illegal, body_size = PutStatus.MESSAGE_ILLEGAL, len(message.body)
-        topic_size, properties_size = len(message.topic.encode()), len(message.properties_bytes)
+    def refusal(self, messages: Sequence[Message], size: int = 0) -> PutResult | None:
+        """Return the refusal of messages of one topic, of which one exceeds a limit, else None.
+
+        `size` is that of all records if they are to be stored together.
+        """
+        topic, illegal, bodies_size = messages[0].topic, PutStatus.MESSAGE_ILLEGAL, 0
+        topic_size = len(topic.encode())
         if not 0 < topic_size <= self.topic_size_max:
             return PutResult(illegal, reason=f"topic has {topic_size} bytes, 1 to {self.topic_size_max} are allowed")
-        if (problem := folder_problem(message.topic)) is not None:
+        if (problem := folder_problem(topic)) is not None:
             return PutResult(illegal, reason=problem)
-        if properties_size > PROPERTIES_SIZE_MAX:
-            return PutResult(
-                PutStatus.PROPERTIES_SIZE_EXCEEDED,
-                reason=f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
-            )
-        if body_size > self.body_size_max:
-            return PutResult(illegal, reason=f"body has {body_size} bytes, maxMessageSize allows {self.body_size_max}")
-        size = record_size(message, topic_size + (1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2))
+        topic_part_size = topic_size + (1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2)
+        for message in messages:
+            body_size, properties_size = len(message.body), len(message.properties_bytes)
+            if properties_size > PROPERTIES_SIZE_MAX:
+                return PutResult(
+                    PutStatus.PROPERTIES_SIZE_EXCEEDED,
+                    reason=f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
+                )
+            if body_size > self.body_size_max:
+                return PutResult(illegal, reason=f"body has {body_size} bytes, maxMessageSize allows {self.body_size_max}")
+            if (own_size := record_size(message, topic_part_size)) > self.record_size_max:
+                return PutResult(
+                    illegal, reason=f"record takes {own_size} bytes, mappedFileSizeCommitLog allows {self.record_size_max}"
+                )
+            bodies_size += body_size
+        if size and bodies_size > self.body_size_max:
+            reason = f"bodies of the batch have {bodies_size} bytes, maxMessageSize allows {self.body_size_max}"
+            return PutResult(illegal, reason=reason)
         if size > self.record_size_max:
-            return PutResult(
-                illegal, reason=f"record takes {size} bytes, mappedFileSizeCommitLog allows {self.record_size_max}"
-            )
-        assert host_flags(message) or len(message.born_host) == len(message.store_host) == HOST_SIZE
+            reason = f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self.record_size_max}"
+            return PutResult(illegal, reason=reason)
         return None

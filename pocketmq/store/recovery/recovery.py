@@ -121,7 +121,7 @@ class Recovery:
         self._queues.correct_min_offsets(self._commit_log.min_offset)
         self._finish()
         for queue in self._queues:
-            self._commit_log.queue_offsets[queue.topic, queue.queue_id] = queue.max_offset
+            self._commit_log.tail.queue_offsets[queue.topic, queue.queue_id] = queue.max_offset
         report.duration_ms = int((self._clock.monotonic() - began) * 1000)
         return report
 
