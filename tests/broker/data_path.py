@@ -143,10 +143,14 @@ class DataPath:
             self.serve(frame, channel)
 
     def call(self, code: int, header: Any = None, body: bytes = b"", channel: StubChannel | None = None) -> RemotingCommand:
-        """Send a request that is answered at once, end the turn and return the answer. Other frames are dropped."""
+        """Send a request that is answered at once, or when its work in slices has ended; end the turn and return the answer.
+        Other frames are dropped."""
         channel = channel or self.channel
         channel.take()
         self.ask(code, header, body, channel)
+        while not channel.out and (slices := self.services.slices)._waiting:
+            slices._pause_end_s = float("-inf")
+            slices._go_on()
         answers = [command for command in channel.take() if command.is_response]
         self.turn()
         assert len(answers) == 1, f"code {code} got {len(answers)} answers at once"

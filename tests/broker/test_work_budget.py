@@ -1,15 +1,19 @@
 """Filters of peers on records of peers: no request occupies the event loop for long, and none loses a message by that."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from pocketmq.broker.filter.expression_code import SEARCHES_MAX, compile_expression
+from pocketmq.broker.filter import compiled_expressions
+from pocketmq.broker.filter.compiled_expressions import compile_expression
+from pocketmq.broker.filter.expression_code import SEARCHES_MAX
+from pocketmq.broker.filter.expression_filter import function_size
 from pocketmq.broker.filter.subscription import SQL92
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader
 from pocketmq.runtime import work_slices
 from pocketmq.runtime.work_slices import WorkSlices
@@ -36,16 +40,21 @@ async def path() -> DataPath:
     return path
 
 
-def timed(ask: Callable[[], RemotingCommand]) -> tuple[float, RemotingCommand]:
-    """Return the CPU time of a request, and its answer."""
-    answers: list[RemotingCommand] = []
-    return cpu_s(lambda: answers.append(ask()), 1), answers[0]
+async def timed(path: DataPath, code: int, header: CommandHeader) -> tuple[float, RemotingCommand]:
+    """Return the CPU time until a request is served or waits for its work in slices, and its answer."""
+    path.channel.take()
+    used_s = cpu_s(lambda: path.ask(code, header), 1)
+    await until(lambda: path.channel.out)
+    path.turn()
+    (answer,) = path.channel.take()
+    return used_s, answer
 
 
 async def test_a_costly_pull_is_answered_with_the_offset_at_which_to_go_on(path: DataPath) -> None:
     queue_offset, pulls, bodies = 0, 0, []
     while queue_offset < COUNT:
-        used_s, answer = timed(partial(path.pull, queue_offset, subscription=TERMS, expression_type=SQL92))
+        header = pull_header(queue_offset, subscription=TERMS, expression_type=SQL92)
+        used_s, answer = await timed(path, RequestCode.PULL_MESSAGE, header)
         assert used_s < LIMIT_S
         assert answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
         bodies += [record.body for record in records(answer.body)]
@@ -58,7 +67,7 @@ async def test_a_costly_pull_is_answered_with_the_offset_at_which_to_go_on(path:
 async def test_costly_pops_find_the_message_in_the_end(path: DataPath) -> None:
     header = PopMessageRequestHeader("cg", TOPIC, -1, 32, 60_000, 0, exp_type=SQL92, exp=TERMS)
     for _ in range(COUNT):
-        used_s, answer = timed(partial(path.call, RequestCode.POP_MESSAGE, header))
+        used_s, answer = await timed(path, RequestCode.POP_MESSAGE, header)
         assert used_s < LIMIT_S
         if answer.code == ResponseCode.SUCCESS:
             assert [record.body for record in records(answer.body)] == [b"%d" % (COUNT - 1)]
@@ -66,12 +75,56 @@ async def test_costly_pops_find_the_message_in_the_end(path: DataPath) -> None:
     pytest.fail("the pops do not get to the message")
 
 
+async def test_expressions_of_many_connections_are_compiled_in_slices(path: DataPath) -> None:
+    consumers = [StubChannel(number) for number in range(10, 50)]
+
+    def ask_all() -> None:
+        for number, consumer in enumerate(consumers):
+            fields = {"subscription": f"m{number}='x' OR {TERMS[12:]}", "expression_type": SQL92}
+            path.ask(RequestCode.PULL_MESSAGE, pull_header(COUNT, **fields), b"", consumer)
+
+    assert cpu_s(ask_all, 1) < LIMIT_S
+    waiting = sum(consumer.is_suspended for consumer in consumers)
+    assert waiting > 0
+    consumers[-1].close()
+    await until(lambda: all(consumer.out for consumer in consumers[:-1]))
+    answers = [consumer.take() for consumer in consumers[:-1]]
+    assert {answer.code for (answer,) in answers} == {ResponseCode.PULL_NOT_FOUND}
+
+
+async def test_an_expression_is_compiled_once_for_all_who_wait_for_it(path: DataPath, monkeypatch: Any) -> None:
+    parsed: list[str] = []
+    parsing = compiled_expressions.parsing
+    monkeypatch.setattr(compiled_expressions, "parsing", lambda text: (parsed.append(text), parsing(text))[1])
+    text = "once='x' OR " + TERMS
+    consumers = [StubChannel(number) for number in range(10, 20)]
+    for consumer in consumers * 2:
+        if not consumer.is_suspended:
+            path.ask(RequestCode.PULL_MESSAGE, pull_header(COUNT, subscription=text, expression_type=SQL92), b"", consumer)
+    await until(lambda: all(consumer.out for consumer in consumers))
+    path.pull(COUNT, subscription=text, expression_type=SQL92)
+    assert len(parsed) <= len(consumers)
+    count = len(parsed)
+    path.pull(COUNT, subscription=text, expression_type=SQL92)
+    assert len(parsed) == count
+
+
+async def test_kept_functions_are_limited_by_their_size(path: DataPath, monkeypatch: Any) -> None:
+    size = function_size(TERMS)
+    monkeypatch.setattr(compiled_expressions, "_KEPT_SIZE_MAX", 3 * size)
+    texts = [f"k{number}='x' OR {TERMS[12:]}" for number in range(5)]
+    for text in texts:
+        path.pull(COUNT, subscription=text, expression_type=SQL92)
+    kept = [text for text in texts if text in compiled_expressions._kept]
+    assert texts[-1] in kept and len(kept) <= 3
+
+
 async def test_held_pulls_with_costly_filters_are_woken_in_slices(path: DataPath) -> None:
     consumers = [StubChannel(number) for number in range(10, 26)]
     for number, consumer in enumerate(consumers):
         fields = {"subscription": f"n{number}='x' OR {TERMS[12:]}", "expression_type": SQL92, "sys_flag": SUSPEND}
         path.ask(RequestCode.PULL_MESSAGE, pull_header(COUNT, **fields), b"", consumer)
-    assert path.services.holds.count == len(consumers)
+    await until(lambda: path.services.holds.count == len(consumers))
     for _ in range(64):
         path.ask(RequestCode.SEND_MESSAGE_V2, send_header(LONG), b"unwanted")
     assert cpu_s(path.turn, 1) < LIMIT_S

@@ -6,16 +6,16 @@ of the last change of its expression: bitmaps of older messages do not apply to 
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from functools import lru_cache
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
-from pocketmq.broker.filter.expression_filter import ExpressionFilter, UnsharedExpressionFilter
+from pocketmq.broker.filter.expression_filter import ExpressionFilter, UnsharedExpressionFilter, function_size
 from pocketmq.broker.filter.subscription import SQL92, is_tag_type
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.bodies import SubscriptionData
@@ -23,7 +23,7 @@ from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.record import entries_of
-from pocketmq.store.queue.record_filter import FilterBudget, Judge
+from pocketmq.store.queue.record_filter import BUDGET_S, Judge, NotCompiled
 
 log = logging.getLogger("broker")
 
@@ -31,6 +31,8 @@ DEAD_AT_LOAD_MS: Final = 30_000
 """A subscription that is alive in the file is loaded as dead; its dead time is this long before the start."""
 FILTERS_MAX: Final = 10_000
 """Maximum number of SQL92 subscriptions."""
+FILTERS_SIZE_MAX: Final = 4 << 20
+"""Maximum characters of all SQL92 subscriptions: their functions are many times larger."""
 
 
 class BloomFilterData(msgspec.Struct, rename="camel"):
@@ -61,34 +63,27 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
         return {**msgspec.to_builtins(self), "dead": self.is_dead}
 
 
-def compile_subscription(expression_type: str, expression: str | None, size_max: int) -> Judge:
-    """Compile a subscription by expression, of at most `size_max` characters.
+def compiled_subscription(expression_type: str | None, expression: str | None, size_max: int) -> Judge:
+    """Return the function of a subscription by expression, of at most `size_max` characters.
 
-    Raises ValueError for an invalid expression or an unknown type.
+    Raises ValueError for an invalid expression or an unknown type, and NotCompiled.
     """
     if expression_type != SQL92:
         raise ValueError(f"unknown expression type {clipped(expression_type)}")
     if not expression:
         raise ValueError(f"a subscription by {expression_type} needs an expression")
     # Imported here to speed up the start of brokers without such subscriptions.
-    from pocketmq.broker.filter.expression_code import compile_expression
+    from pocketmq.broker.filter.compiled_expressions import compiled
 
-    return compile_expression(expression, size_max)
+    return compiled(expression, size_max)
 
 
 def expression_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
-    """Return the filter of a subscription that came with a request. Raises ValueError like `compile_subscription`.
-
-    Short ones are cached, because a consumer repeats its expression in every pull.
-    """
-    if expression is not None and len(expression) > QUOTE_SIZE_MAX:
-        return UnsharedExpressionFilter(compile_subscription(expression_type or "", expression, size_max))
-    return _short_filter(expression_type, expression, size_max)
-
-
-@lru_cache(maxsize=256)
-def _short_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
-    return ExpressionFilter(compile_subscription(expression_type or "", expression, size_max))
+    """Return the filter of a subscription that came with a request. Raises like `compiled_subscription`."""
+    judge = compiled_subscription(expression_type, expression, size_max)
+    text = expression or ""
+    kind = ExpressionFilter if len(text) <= QUOTE_SIZE_MAX else UnsharedExpressionFilter
+    return kind(judge, size=function_size(text))
 
 
 class ConsumerFilterManager(ConfigManager):
@@ -101,31 +96,48 @@ class ConsumerFilterManager(ConfigManager):
         self._config = config
         self._kept_ms = config.filter_data_clean_time_span
         self._topics_of: dict[str, set[str]] = {}
-        self._count = 0
+        self._count = self._size = 0
         self._filters: dict[tuple[str, str], ExpressionFilter] = {}
+        self._bitmaps_s = 0.0
+        """Time spent on bitmaps since the last rest."""
+        self._bitmaps_from_s = 0.0
+        """Monotonic time of the end of the rest."""
         self._is_dirty = False
         if config.enable_property_filter:
             # The first compilation also builds the parser; later it would delay other requests.
-            compile_subscription(SQL92, "a = 1", config.max_filter_expression_length)
+            from pocketmq.broker.filter.compiled_expressions import compile_expression
+
+            compile_expression("a = 1")
 
     # --- registering ------------------------------------------------------------------------------------------------
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData], budget: FilterBudget | None = None) -> None:
-        """Update a group from its heartbeat. Its filters of other topics become dead; an invalid expression is logged.
-
-        New expressions are compiled at once until the heartbeat's `budget` is used up, the others when first needed.
-        """
-        budget = budget or FilterBudget()
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> Iterator[None]:
+        """Update a group from its heartbeat, in small steps. Its filters of other topics become dead; an invalid expression
+        is logged."""
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
-                self._register(group, subscription, budget)
+                present = self.get(subscription.topic, group)
+                if present is None or present.expression != subscription.sub_string:
+                    yield from self._compilation(subscription)
+                self._register(group, subscription)
         for topic in self._topics_of.get(group, ()):
             if topic not in topics:
                 self._mark_dead(self.table[topic][group])
 
-    def _register(self, group: str, subscription: SubscriptionData, budget: FilterBudget) -> None:
+    def _compilation(self, subscription: SubscriptionData) -> Iterator[None]:
+        from pocketmq.broker.filter.compiled_expressions import compilation
+
+        expression = subscription.sub_string
+        is_short = len(expression) <= self._config.max_filter_expression_length
+        if subscription.expression_type == SQL92 and is_short and self._has_room(expression):
+            yield from compilation(expression)
+
+    def _has_room(self, expression: str) -> bool:
+        return self._count < FILTERS_MAX and self._size + len(expression) <= FILTERS_SIZE_MAX
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, expression, kind = subscription.topic, subscription.sub_string, subscription.expression_type
         present = self.get(topic, group)
         if present is not None and subscription.sub_version < present.client_version:
@@ -142,10 +154,11 @@ class ConsumerFilterManager(ConfigManager):
         self._drop(topic, group)
         size_max = self._config.max_filter_expression_length
         try:
-            if self._count >= FILTERS_MAX:
-                raise ValueError(f"the broker has {self._count} subscriptions by expression, the limit")
-            if kind != SQL92 or len(expression) > size_max or not budget.is_used_up:
-                compile_subscription(kind, expression, size_max)
+            if not self._has_room(expression):
+                raise ValueError(f"the broker has {self._count} subscriptions of {self._size} characters, the limit")
+            compiled_subscription(kind, expression, size_max)
+        except NotCompiled:
+            pass  # it is compiled when it is first needed
         except ValueError as error:
             self._log_refusal(group, topic, expression, error)
             return
@@ -161,12 +174,14 @@ class ConsumerFilterManager(ConfigManager):
         self.table.setdefault(data.topic, {})[data.consumer_group] = data
         self._topics_of.setdefault(data.consumer_group, set()).add(data.topic)
         self._count += 1
+        self._size += len(data.expression)
         self._is_dirty = True
 
     def _drop(self, topic: str, group: str) -> None:
         """Delete a subscription, if it exists."""
         groups = self.table.get(topic)
-        if groups is None or groups.pop(group, None) is None:
+        data = None if groups is None else groups.pop(group, None)
+        if groups is None or data is None:
             return
         if not groups:
             del self.table[topic]
@@ -176,6 +191,7 @@ class ConsumerFilterManager(ConfigManager):
             del self._topics_of[group]
         self._filters.pop((topic, group), None)
         self._count -= 1
+        self._size -= len(data.expression)
         self._is_dirty = True
 
     def unregister(self, group: str) -> None:
@@ -203,16 +219,15 @@ class ConsumerFilterManager(ConfigManager):
         return None if groups is None else groups.get(group)
 
     def record_filter(self, topic: str, group: str) -> ExpressionFilter | None:
-        """Return the filter of a subscription, or None. Raises ValueError for an invalid expression."""
+        """Return the filter of a subscription, or None. Raises ValueError for an invalid expression, and NotCompiled."""
         found = self._filters.get((topic, group))
         if found is None:
             data = self.get(topic, group)
             if data is None:
                 return None
             try:
-                judge = compile_subscription(
-                    data.expression_type, data.expression, self._config.max_filter_expression_length
-                )
+                size_max = self._config.max_filter_expression_length
+                judge = compiled_subscription(data.expression_type, data.expression, size_max)
             except ValueError as error:
                 self._log_refusal(group, topic, data.expression, error)
                 self._drop(topic, group)
@@ -225,24 +240,30 @@ class ConsumerFilterManager(ConfigManager):
     def bitmap(self, topic: str, entries: str) -> bytes:
         """Return the bitmap of a message, with the bits of all groups that want it; empty for a topic without such groups.
 
-        At most one expression is compiled per call. Groups whose expression is not compiled yet count as wanting it.
+        Groups whose expression is not compiled yet count as wanting it. Bitmaps may take half of the time only, since they
+        are made for all messages of a turn: between them some are empty, which rules no message out.
         """
-        groups = self.table.get(topic)
-        if not groups:
+        groups, began_s = self.table.get(topic), monotonic()
+        if not groups or began_s < self._bitmaps_from_s:
             return b""
         positions: list[int] = []
-        may_compile = True
         for group, data in list(groups.items()):
-            record_filter = self._filters.get((topic, group))
-            if record_filter is None and may_compile:
-                may_compile = False
-                try:
-                    record_filter = self.record_filter(topic, group)
-                except ValueError:
-                    continue
+            try:
+                record_filter = self.record_filter(topic, group)
+            except NotCompiled:
+                record_filter = None
+            except ValueError:
+                continue
             if data.bloom_filter_data and (record_filter is None or record_filter.judge((entries,))[0]):
                 positions += data.bloom_filter_data.bit_pos
-        return self.bloom_filter.bitmap(positions)
+            if (now := monotonic()) > began_s + BUDGET_S:
+                self._bitmaps_from_s = now + now - began_s
+                return b""
+        bitmap, now = self.bloom_filter.bitmap(positions), monotonic()
+        self._bitmaps_s += now - began_s
+        if self._bitmaps_s > BUDGET_S:
+            self._bitmaps_from_s, self._bitmaps_s = now + self._bitmaps_s, 0.0
+        return bitmap
 
     def bitmaps(self, message_at: Callable[[int], memoryview | None]) -> Callable[[str, int], bytes]:
         """Return the function (topic, physical offset) -> bitmap for the store; `message_at` reads the records."""
@@ -295,7 +316,7 @@ class ConsumerFilterManager(ConfigManager):
                 if data.dead_time == 0:
                     data.dead_time = max(dead_ms, data.born_time)
             table[topic] = found
-        self.table, self._topics_of, self._count = {}, {}, 0
+        self.table, self._topics_of, self._count, self._size = {}, {}, 0, 0
         for topic, found in table.items():
             for group, data in found.items():
                 data.topic, data.consumer_group = topic, group

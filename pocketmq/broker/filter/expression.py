@@ -7,9 +7,9 @@ expression, or a negation, which is a kind of its own.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -25,6 +25,10 @@ OPERATORS_MAX: Final = 600
 """Maximum of operators and keywords: each becomes lines of code, and compiling takes far longer than parsing."""
 DEPTH_MAX: Final = 400
 """Maximum depth of nested parentheses."""
+STEP_TOKENS: Final = 128
+"""Number of tokens parsed in one step."""
+
+T = TypeVar("T")
 
 _DOUBLE_MAX: Final = 1.7976931348623157e308
 
@@ -143,16 +147,35 @@ Node = Literal | Property | Negative | Comparison | Among | TextTest | Not | And
 _CONDITIONS: Final = (Comparison, Among, TextTest, Not, And, Or, Truth)
 
 
-def parse(text: str, size_max: int = SIZE_MAX) -> Node:
-    """Return the tree of an expression; its root is a condition. Raises ExpressionError."""
+def check_size(text: str, size_max: int) -> None:
+    """Raises ExpressionError for an expression with more than `size_max` characters."""
     if len(text) > size_max:
         has = f"the expression has {len(text)} characters"
         raise ExpressionError(f"{has}, the limit is {size_max} (maxFilterExpressionLength)")
+
+
+def parse(text: str) -> Node:
+    """Return the tree of an expression; its root is a condition. Raises ExpressionError."""
+    return result_of(parsing(text))
+
+
+def result_of(steps: Generator[None, None, T]) -> T:
+    """Return the result of all `steps`, run at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def parsing(text: str) -> Generator[None, None, Node]:
+    """Parse an expression, some tokens a step. The result is that of `parse`."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     text = _without_comments(text)
     state: Any = _parser().parse_interactive(text)
-    extra = None
+    extra, count = None, 0
     size = _Size()
     try:
         for token in state.lexer_thread.lex(state.parser_state):
@@ -160,6 +183,9 @@ def parse(text: str, size_max: int = SIZE_MAX) -> Node:
             size.add(token.type)
             state.feed_token(token)
             extra = None
+            count += 1
+            if count % STEP_TOKENS == 0:
+                yield
     except UnexpectedToken:
         pass  # the text before it may be a complete expression
     except UnexpectedCharacters as error:

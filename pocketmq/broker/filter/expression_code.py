@@ -2,7 +2,7 @@
 
     price > 10 AND region = 'eu' AND NOT (vip IS NULL OR vip = 'no')
 
-becomes one function, and a further one for each nested chain of AND or OR:
+becomes one function, and a further one for each nested chain of AND or OR, and for parts of a long one:
 
     def judge(run):                             def f1(p):
         verdicts = []                               is_open = False
@@ -34,16 +34,15 @@ An expression with more than `SEARCHES_MAX` references to properties is compiled
 each record once, into a dict `p`. Otherwise its cost would be the product of both lengths, which peers choose.
 """
 
+from collections.abc import Generator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from pocketmq.broker.filter import java_values
 from pocketmq.broker.filter.expression import (
-    SIZE_MAX,
     Among,
     And,
     Comparison,
-    ExpressionError,
     Literal,
     Negative,
     Node,
@@ -52,7 +51,7 @@ from pocketmq.broker.filter.expression import (
     Property,
     TextTest,
     Truth,
-    parse,
+    result_of,
 )
 from pocketmq.broker.filter.java_values import Long, Value
 from pocketmq.store.format.properties import (
@@ -67,6 +66,8 @@ from pocketmq.store.queue.record_filter import Judge
 
 SEARCHES_MAX: Final = 16
 """Maximum references to properties of an expression that searches the property string for each."""
+TERMS_MAX: Final = 16
+"""Maximum terms of a chain in one function; a longer chain becomes a chain of functions, each compiled in a step."""
 _REFUSED: Final = "say(False); continue"
 _SWAPPED: Final = {"=": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TESTS: Final = {"CONTAINS": "{search} in v", "STARTSWITH": "v.startswith({search})", "ENDSWITH": "v.endswith({search})"}
@@ -74,33 +75,20 @@ _INTEGER: Final = "(int(v) if len(v) < {digits} and v.isdecimal() else {convert}
 _DOUBLE: Final = "(float(v) if len(v) < 20 and v.replace('.', '', 1).isdecimal() else near_double(text_of(v)))"
 
 
-def compile_expression(text: str, size_max: int = SIZE_MAX) -> Judge:
-    """Return the function of an expression. Raises ExpressionError."""
-    return (_compile_short if len(text) <= _SHORT_SIZE else _compile_long)(text, size_max)
-
-
-def _compile(text: str, size_max: int) -> Judge:
-    try:
-        return function_of(parse(text, size_max))
-    except RecursionError:
-        raise ExpressionError("too many nested parts") from None
-
-
-# Functions are cached, because a consumer repeats its expression in every pull. The function of a long expression is many
-# times larger than its text, so only a few of those are kept.
-_SHORT_SIZE: Final = 200
-_compile_short = lru_cache(maxsize=256)(_compile)
-_compile_long = lru_cache(maxsize=8)(_compile)
+def function_steps(tree: Node) -> Generator[None, None, Judge]:
+    """Write and compile the function of a parsed expression. Raises RecursionError for one that is nested too deep."""
+    searching = _Writer(is_indexed=False)
+    lines = searching.lines(tree)
+    if searching.references <= SEARCHES_MAX:
+        return (yield from searching.function(lines))
+    yield
+    indexing = _Writer(is_indexed=True)
+    return (yield from indexing.function(indexing.lines(tree)))
 
 
 def function_of(tree: Node) -> Judge:
     """Return the function of a parsed expression. Raises RecursionError for one that is nested too deep."""
-    searching = _Writer(is_indexed=False)
-    lines = searching.lines(tree)
-    if searching.references <= SEARCHES_MAX:
-        return searching.function(lines)
-    indexing = _Writer(is_indexed=True)
-    return indexing.function(indexing.lines(tree))
+    return result_of(function_steps(tree))
 
 
 _decoded = lru_cache(maxsize=8)(text_of)
@@ -138,7 +126,8 @@ class _Writer:
         self.references = 0
         """Number of references to properties in the source."""
         self._is_indexed = is_indexed
-        self._lines: list[str] = []
+        self._functions: list[str] = []
+        """Sources of the functions that `judge` calls, in the order of their definition."""
         self._names: dict[str, Any] = {
             "integer": java_values.integer, "long_integer": java_values.long_integer, "near_double": near_double,
             "equal": java_values.equal, "order": java_values.order, "negate": java_values.negate, "Long": Long,
@@ -150,14 +139,17 @@ class _Writer:
         """Return the lines that judge one record."""
         return self._body(tree, _Ends("say(True); continue", _REFUSED, _REFUSED))
 
-    def function(self, lines: list[str]) -> Judge:
-        """Return the function that judges a run by `lines`."""
+    def function(self, lines: list[str]) -> Generator[None, None, Judge]:
+        """Compile the function that judges a run by `lines`; one function a step."""
         run = "map(index, run)" if self._is_indexed else "run"
-        self._lines += [
+        judging = [
             "def judge(run):", " verdicts = []", " say = verdicts.append", f" for p in {run}:",
             "  try:", *(f"   {line}" for line in lines), "  except ValueError:", "   say(False)", " return verdicts",
         ]  # fmt: skip
-        exec(compile("\n".join(self._lines), "<SQL92>", "exec"), self._names)  # noqa: S102
+        for source in self._functions:
+            exec(compile(source, "<SQL92>", "exec"), self._names)  # noqa: S102
+            yield
+        exec(compile("\n".join(judging), "<SQL92>", "exec"), self._names)  # noqa: S102
         judge: Judge = self._names["judge"]
         return judge
 
@@ -169,7 +161,7 @@ class _Writer:
         """Write a function for a nested condition and return its name."""
         name = self._name("f")
         lines = self._body(node, _Ends("return True", "return False", "return None"))
-        self._lines += [f"def {name}(p):", *(f" {line}" for line in lines)]
+        self._functions.append("\n".join([f"def {name}(p):", *(f" {line}" for line in lines)]))
         return name
 
     def _body(self, node: Node, ends: _Ends) -> list[str]:
@@ -177,6 +169,9 @@ class _Writer:
         if not isinstance(node, And | Or):
             return self._term(node, *ends)
         is_and = isinstance(node, And)
+        if len(node.terms) > TERMS_MAX:
+            kind, terms = type(node), node.terms
+            node = kind(tuple(kind(terms[start : start + TERMS_MAX]) for start in range(0, len(terms), TERMS_MAX)))
         on_true, on_false = ("pass", ends.on_false) if is_and else (ends.on_true, "pass")
         other = ends.on_true if is_and else ends.on_false
         if ends.on_none == ends.on_false:

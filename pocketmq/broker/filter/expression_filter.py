@@ -12,18 +12,24 @@ RETRY_TOPIC = "RETRY_TOPIC"
 _RETRY_TOPIC_MARK = mark_of(RETRY_TOPIC)
 
 
+def function_size(text: str) -> int:
+    """Return about the bytes of memory of an expression's function."""
+    return 30 * len(text) + 3_000
+
+
 class ExpressionFilter(RecordFilter):
     """Filter of the messages for which an SQL92 expression is true; an error of the expression counts as false."""
 
-    __slots__ = ("_bitmap_size", "_born_ms", "_mask", "judge")
+    __slots__ = ("_bitmap_size", "_born_ms", "_mask", "judge", "size")
     is_constant = True
 
-    def __init__(self, judge: Judge, born_ms: int = 0, mask: int = 0, bitmap_size: int = 0) -> None:
+    def __init__(self, judge: Judge, born_ms: int = 0, mask: int = 0, bitmap_size: int = 0, size: int = 0) -> None:
         """`mask` holds the subscription's bits, valid for bitmaps of `bitmap_size` bytes of messages after `born_ms`."""
         self.judge = judge  # type: ignore[method-assign,assignment]
         self._born_ms = born_ms
         self._mask = mask
         self._bitmap_size = bitmap_size
+        self.size = size
 
     def may_match(self, unit: ExtUnit) -> bool:
         if len(unit.bitmap) != self._bitmap_size or unit.store_timestamp_ms <= self._born_ms:

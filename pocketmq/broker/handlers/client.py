@@ -3,8 +3,9 @@
 import logging
 
 from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
-from pocketmq.broker.filter.consumer_filter import compile_subscription
+from pocketmq.broker.filter.consumer_filter import compiled_subscription
 from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
+from pocketmq.broker.handlers.consuming import compiling
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import TOPIC_SYS_FLAG_UNIT_SUB
@@ -16,7 +17,6 @@ from pocketmq.remoting.durable import Work, answer_in_slices, when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from pocketmq.remoting.server import Channel
-from pocketmq.store.queue.record_filter import FilterBudget
 
 log = logging.getLogger("broker")
 
@@ -79,11 +79,13 @@ def _register(
     Raises RemotingError at a limit, and `refused` at the end.
     """
     clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
-    budget = FilterBudget()
     for consumer in consumers:
         clients.register_consumer(consumer, *client)
         if services.config.enable_property_filter:
-            services.filters.register(consumer.group_name, consumer.subscription_data_set, budget)
+            for _ in services.filters.register(consumer.group_name, consumer.subscription_data_set):
+                yield
+                if not request.channel.is_open:
+                    return None
         yield
         if not request.channel.is_open:
             return None
@@ -145,6 +147,7 @@ def get_consumer_list_by_group(services: Services, request: Request[ConsumerGrou
     return Response(body=encode_body(ConsumerIdList(group.client_ids())))
 
 
+@compiling
 def check_client_config(services: Services, request: Request[NoHeader]) -> Response:
     """Check that a consumer's subscription is valid here; consumers call this before they start."""
     subscription = request_body(request, CheckClientRequestBody).subscription_data
@@ -158,7 +161,7 @@ def check_client_config(services: Services, request: Request[NoHeader]) -> Respo
         if is_tag:
             split_tags(expression)
         else:
-            compile_subscription(expression_type, expression, services.config.max_filter_expression_length)
+            compiled_subscription(expression_type, expression, services.config.max_filter_expression_length)
     except ValueError as error:
         raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
     return Response()

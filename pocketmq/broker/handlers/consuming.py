@@ -1,6 +1,7 @@
 """Checks and filters shared by pulls and pops: permissions of broker, group and topic, and the wanted messages."""
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 from pocketmq.broker.filter.consumer_filter import expression_filter
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal, tag_filter
@@ -8,7 +9,40 @@ from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred, RemotingError
+from pocketmq.remoting.durable import Work, answer_in_slices
+from pocketmq.remoting.header import CommandHeader
+from pocketmq.store.queue.record_filter import NotCompiled
+
+H = TypeVar("H", bound=CommandHeader)
+Handle = Callable[[Services, Request[H]], Response | Deferred]
+
+
+def compiling(handle: Handle[H]) -> Handle[H]:
+    """Return a handler that compiles in slices the expression that a request needs, before `handle` serves it."""
+
+    def handler(services: Services, request: Request[H]) -> Response | Deferred:
+        try:
+            return handle(services, request)
+        except NotCompiled as missing:
+            return answer_in_slices(services.slices, request, _compiled_first(services, request, handle, missing.text))
+
+    return handler
+
+
+def _compiled_first(services: Services, request: Request[H], handle: Handle[H], text: str) -> Work:
+    from pocketmq.broker.filter.compiled_expressions import compilation
+
+    while True:
+        for _ in compilation(text):
+            yield
+            if not request.channel.is_open:
+                return None
+        try:
+            return handle(services, request)
+        except NotCompiled as another:  # a retry topic needs the expressions of several topics
+            text = another.text
 
 
 def forbid(remark: str) -> NoReturn:
@@ -55,7 +89,7 @@ def no_queue(topic: str, queue_id: int, topic_config: TopicConfig) -> str:
 
 
 def wanted(services: Services, expression_type: str | None, expression: str | None) -> Wanted:
-    """Return the filter of a request's own subscription. Raises RemotingError."""
+    """Return the filter of a request's own subscription. Raises RemotingError and NotCompiled."""
     try:
         if is_tag_type(expression_type):
             return tag_filter(expression)

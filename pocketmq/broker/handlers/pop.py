@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from functools import partial
 
 from pocketmq.broker.filter.subscription import Wanted
-from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, find_topic, no_queue, wanted
+from pocketmq.broker.handlers.consuming import (
+    check_broker,
+    check_group,
+    check_topic,
+    compiling,
+    find_topic,
+    no_queue,
+    wanted,
+)
 from pocketmq.broker.polling.pop_polling import PopLongPollingService
 from pocketmq.broker.pop.pop import Popped
 from pocketmq.broker.pop.pop_record import MESSAGES_MAX, Handle, retry_topic_of
@@ -28,16 +36,19 @@ from pocketmq.remoting.headers.pop import (
     PopMessageRequestHeader,
 )
 from pocketmq.remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
+from pocketmq.store.queue.record_filter import RecordFilter
 
 # --- popping --------------------------------------------------------------------------------------------------------
 
 
+@compiling
 def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -> Response | Deferred:
     """Return messages, or hold the request until some arrive."""
     header = request.header
     if services.pops.polling.is_stopped:
         raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
-    matches = _admit(services, request)
+    _check(services, header)
+    matches = wanted(services, header.exp_type if header.exp else None, header.exp)
     popped = services.pops.pop(header, matches)
     if popped.count:
         return _found(services, popped)
@@ -46,7 +57,8 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
         return empty()
     if popped.is_behind:
         _wake_waiting(services, header)
-    held = _wait(services, services.pops.polling, request, partial(_pop_again, services, request), empty)
+    size = matches.size if isinstance(matches, RecordFilter) else 0
+    held = _wait(services, services.pops.polling, request, partial(_pop_again, services, header, matches), empty, size)
     return held or _empty(popped, ResponseCode.POLLING_FULL)
 
 
@@ -67,12 +79,13 @@ def _empty(popped: Popped, code: ResponseCode = ResponseCode.POLLING_TIMEOUT) ->
     return Response(code, popped.answer(), remark="NO_MESSAGE_IN_QUEUE")
 
 
-def _pop_again(services: Services, request: Request[PopMessageRequestHeader]) -> Response | None:
-    popped = services.pops.pop(request.header, _admit(services, request))
+def _pop_again(services: Services, header: PopMessageRequestHeader, matches: Wanted) -> Response | None:
+    _check(services, header)
+    popped = services.pops.pop(header, matches)
     # Also needed for the check points just put, which the turn must dispatch.
     services.turn.arm()
     if popped.is_behind and not popped.count:
-        _wake_waiting(services, request.header)
+        _wake_waiting(services, header)
     return _found(services, popped) if popped.count else None
 
 
@@ -82,19 +95,19 @@ def _wait(
     request: "Request[PopMessageRequestHeader] | Request[NotificationRequestHeader]",
     serve: "partial[Response | None]",
     empty: "partial[Response]",
+    filter_size: int = 0,
 ) -> Deferred | None:
     header = request.header
     topics = header.topic, *services.pops.retry_topics(header.topic, header.consumer_group)
     key = header.topic, header.consumer_group, header.queue_id
-    held = polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel, request.size)
+    held = polling.wait(key, topics, serve, empty, header.poll_time / 1000, request.channel, request.size + filter_size)
     if held is not None:
         request.drop_content()
     return held
 
 
-def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wanted:
-    """Make the checks of a pop in Apache's order and return its filter. Raises RemotingError."""
-    header = request.header
+def _check(services: Services, header: PopMessageRequestHeader) -> None:
+    """Make the checks of a pop in Apache's order. Raises RemotingError."""
     if header.max_msg_nums > MESSAGES_MAX:
         remark = f"the broker[{services.broker_address}] pop message's num is greater than {MESSAGES_MAX}"
         raise RemotingError(ResponseCode.INVALID_PARAMETER, remark)
@@ -102,7 +115,6 @@ def _admit(services: Services, request: Request[PopMessageRequestHeader]) -> Wan
         remark = f"the broker[{services.broker_address}] pop message is forbidden because timerWheelEnable is false"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     _check_place(services, header)
-    return wanted(services, header.exp_type if header.exp else None, header.exp)
 
 
 def _check_place(

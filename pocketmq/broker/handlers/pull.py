@@ -9,7 +9,7 @@ from typing import Final
 
 from pocketmq.broker.filter.expression_filter import ExpressionFilter, RetryFilter
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal
-from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, forbid, no_queue, wanted
+from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, compiling, forbid, no_queue, wanted
 from pocketmq.broker.handlers.offset_moved import store_offset_moved
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
@@ -19,7 +19,7 @@ from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from pocketmq.store.format.message import GetResult, GetStatus
-from pocketmq.store.queue.record_filter import RecordFilter
+from pocketmq.store.queue.record_filter import NotCompiled, RecordFilter
 
 COMMIT_OFFSET_FLAG: Final = 0x1
 SUSPEND_FLAG: Final = 0x2
@@ -42,12 +42,13 @@ _CODES: Final = {
 }
 
 
+@compiling
 def pull_message(services: Services, request: Request[PullMessageRequestHeader]) -> Response | Deferred:
     """Answer a pull, or hold it when there is no message and the client can wait."""
     if services.holds.is_stopped:
         return _hand_over(services, request.header)
     header = request.header
-    matches = _admit(services, request)
+    matches = _filter(services, header, _check(services, request))
     services.absent_holders.note_activity(header.consumer_group, header.topic, header.queue_id)
     response = _read(services, header, matches)
     sys_flag = header.sys_flag
@@ -63,8 +64,8 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
             matches,
             timeout_ms / 1000,
             request.channel,
-            partial(_pull_again, services, request),
-            request.size,
+            partial(_pull_again, services, request, matches),
+            request.size + (matches.size if isinstance(matches, RecordFilter) else 0),
         )
         if held is not None:
             request.drop_content()
@@ -79,9 +80,17 @@ def lite_pull_message(services: Services, request: Request[PullMessageRequestHea
     return pull_message(services, request)
 
 
-def _pull_again(services: Services, request: Request[PullMessageRequestHeader]) -> Response:
-    """Serve a held pull. It is checked again, because permissions may have changed, but its commit is not repeated."""
-    return _read(services, request.header, _admit(services, request))
+def _pull_again(services: Services, request: Request[PullMessageRequestHeader], own: Wanted) -> Response:
+    """Serve a held pull. It is checked again, because permissions may have changed, but its commit is not repeated. `own` is
+    its filter, which the group's heartbeats may have changed unless it came with the request."""
+    header = request.header
+    group_config = _check(services, request)
+    try:
+        matches = own if header.sys_flag & SUBSCRIPTION_FLAG else _heartbeat_filter(services, header, group_config)
+        return _read(services, header, matches)
+    except NotCompiled:  # the consumer pulls again, which compiles it
+        answer = _offsets(services, header, header.queue_offset)
+        return Response(ResponseCode.PULL_RETRY_IMMEDIATELY, answer, remark="the group's expression changed")
 
 
 def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted) -> Response:
@@ -125,10 +134,9 @@ def _hand_over(services: Services, header: PullMessageRequestHeader) -> Response
     replaced."""
     if services.ha is None or not services.ha.has_successor:
         raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
-    store, topic, queue_id, group = services.store, header.topic, header.queue_id, services.groups.get(header.consumer_group)
+    group = services.groups.get(header.consumer_group)
     slave_id = _SLAVE_ID if group is None else group.which_broker_when_consume_slowly
-    min_offset, max_offset = max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id)
-    answer = PullMessageResponseHeader(slave_id, header.queue_offset, min_offset, max_offset)
+    answer = _offsets(services, header, header.queue_offset, slave_id)
     return Response(ResponseCode.PULL_RETRY_IMMEDIATELY, answer, remark="the master is stopping: pull from its slave")
 
 
@@ -150,14 +158,20 @@ def _group_broker(services: Services, header: PullMessageRequestHeader) -> int:
 def _moved_by_reset(services: Services, header: PullMessageRequestHeader, consumer_offset: int) -> Response:
     """Answer a pull after a reset of the group's offset. Clients drop their messages of the queue and continue there
     after 10 s."""
+    return Response(_PULL_OFFSET_MOVED, _offsets(services, header, consumer_offset), remark="OFFSET_RESET")
+
+
+def _offsets(
+    services: Services, header: PullMessageRequestHeader, next_offset: int, broker_id: int = _MASTER_ID
+) -> PullMessageResponseHeader:
+    """Return the header of an answer without messages."""
     store, topic, queue_id = services.store, header.topic, header.queue_id
     min_offset, max_offset = max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id)
-    answer = PullMessageResponseHeader(_MASTER_ID, consumer_offset, min_offset, max_offset)
-    return Response(_PULL_OFFSET_MOVED, answer, remark="OFFSET_RESET")
+    return PullMessageResponseHeader(broker_id, next_offset, min_offset, max_offset)
 
 
-def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Wanted:
-    """Make the checks of a pull in Apache's order and return its filter. Raises RemotingError."""
+def _check(services: Services, request: Request[PullMessageRequestHeader]) -> SubscriptionGroupConfig:
+    """Make the checks of a pull in Apache's order and return the group's config. Raises RemotingError."""
     header = request.header
     check_broker(services, "pulling")
     group_config = check_group(services, header.consumer_group)
@@ -166,6 +180,11 @@ def _admit(services: Services, request: Request[PullMessageRequestHeader]) -> Wa
     if not 0 <= queue_id < topic_config.read_queue_nums:
         remark = f"{no_queue(topic, queue_id, topic_config)} consumer:[{request.channel.remote_address}]"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    return group_config
+
+
+def _filter(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:
+    """Return the filter of a pull. Raises RemotingError and NotCompiled."""
     if header.sys_flag & SUBSCRIPTION_FLAG:
         return wanted(services, header.expression_type, header.subscription)
     return _heartbeat_filter(services, header, group_config)

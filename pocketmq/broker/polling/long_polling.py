@@ -24,7 +24,7 @@ from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.message import Arrival
 from pocketmq.store.queue.queue_reader import Matches
-from pocketmq.store.queue.record_filter import RecordFilter
+from pocketmq.store.queue.record_filter import NotCompiled, RecordFilter
 
 log = logging.getLogger("broker")
 
@@ -195,6 +195,8 @@ class PullRequestHoldService(HeldRequests[PullHold]):
                 (topic, queue_id), end = growth.key, growth.end_offset
                 return self._any_matches(topic, queue_id, end - len(codes), end, matches)
             return any(map(matches, codes))
+        except NotCompiled:
+            return True
         except Exception:
             log.exception("the filter of a pull of %s failed; the pull is answered", growth.key)
             return True

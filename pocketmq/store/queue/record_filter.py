@@ -32,6 +32,14 @@ class FilterBudget:
         return monotonic() >= self._end_s and thread_time() >= self._cpu_end_s
 
 
+class NotCompiled(Exception):
+    """The function of an expression is needed that is not compiled yet."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 class RecordFilter:
     """Filter in two steps: on the consumequeue_ext unit if there is one, which is cheap, then on the record.
 
@@ -41,11 +49,16 @@ class RecordFilter:
     __slots__ = ()
     is_constant = False
     """Whether `judge` always returns the same verdict for a record; its verdicts are then cached by function."""
+    size = 0
+    """Bytes of memory of a filter that came with a request, which a held request keeps."""
 
     def may_match(self, unit: ExtUnit) -> bool:
         """Return False if the consumequeue_ext unit already rules the record out."""
         raise NotImplementedError
 
     def judge(self, run: Sequence[str]) -> list[bool]:
-        """Return one verdict for each record, given the records' property entries (`properties.entries_from`)."""
+        """Return one verdict for each record, given the records' property entries (`properties.entries_from`).
+
+        Raises NotCompiled.
+        """
         raise NotImplementedError

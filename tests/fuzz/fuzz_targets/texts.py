@@ -7,8 +7,8 @@ from pathlib import Path
 from pocketmq.broker.acl.remote_address import remote_address_strategy
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.recall_handle import decode_recall_handle
+from pocketmq.broker.filter.compiled_expressions import compile_expression
 from pocketmq.broker.filter.expression import ExpressionError
-from pocketmq.broker.filter.expression_code import compile_expression
 from pocketmq.broker.filter.expression_filter import ExpressionFilter
 from pocketmq.broker.filter.subscription import split_tags, tag_filter
 from pocketmq.broker.pop.pop_record import Handle
