@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -280,3 +281,17 @@ def test_report_of_a_period(engine: Engine, golden_stores: dict[str, Path], tmp_
     assert report.rows == sum(first <= time < last for time in times)
     page = write_report(report, store, tmp_path)[-1].read_text()
     assert "Only a whole log is compared with its queues." in page and "consistency errors" not in page
+
+
+def test_a_slave_does_not_change_the_report(golden_stores: dict[str, Path], tmp_path: Path) -> None:
+    master = golden_stores["v4_clean"]
+    slave = Path(shutil.copytree(master, tmp_path / "slave"))
+    alone = make_report(DirectEngine(), str(master), DelayLevels())
+    both = make_report(DirectEngine(), [str(slave), str(master)], DelayLevels())
+    assert (both.rows, both.size) == (alone.rows, alone.size)
+    of_stores = {"queues", "findings"}  # the audit checks each store
+    assert {name: table.to_pylist() for name, table in both.tables.items() if name not in of_stores} == {
+        name: table.to_pylist() for name, table in alone.tables.items() if name not in of_stores
+    }
+    assert len(both.tables["queues"]) == 2 * len(alone.tables["queues"])
+    assert not any(row["severity"] == "error" for row in both.tables["findings"].to_pylist())

@@ -229,11 +229,11 @@ def test_several_stores_each_have_an_offset(tmp_path: Path) -> None:
     query = Query(f"{tmp_path}/*")
     assert query.offset == {f"{tmp_path}/{name}/commitlog": {"physicalOffset": 0} for name in "ab"}
     assert len(query.batch()) == 70
-    second.append(3)
+    second.append(3, b"y" * 1000)
     first.append(2)
     assert len(query.batch()) == 5
     third = LiveLog(tmp_path / "c", physical_offset=FILE_SIZE)
-    third.append(4)
+    third.append(4, b"z" * 1000)
     assert query.batch() == third.builder.physical_offsets
     limited = Query(f"{tmp_path}/*", maxBytesPerTrigger="30k")
     counts = []

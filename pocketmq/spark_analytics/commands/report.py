@@ -8,7 +8,7 @@ small compared with the log.
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
 from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
+from pocketmq.spark_analytics.reading.replicas import one_of_each_log
 from pocketmq.store.format.delay_level import DelayLevels
 
 ROWS_SHOWN: Final = 40
@@ -97,8 +98,10 @@ def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str],
     """Return the tables that need companion tables."""
     found: dict[str, Any] = {}
     on_step("pending delays, consumer lag, transactions")
+    # A slave has its master's queues and consumer offsets, too.
+    own = replace(stores, paths=tuple(one_of_each_log(store.root for store in store_folders(stores.paths))))
     for name, question in (("pending", state.pending), ("lag", state.lag), ("transactions", state.transactions)):
-        found[name] = question(stores)
+        found[name] = question(own)
     on_step("retries and dead letters")
     nothing = pa.table({"group": pa.array([], pa.string())})
     found["retries"] = found["dead_letters"] = found["dead_causes"] = nothing

@@ -90,7 +90,7 @@ def lives_of(copies: Rows, ops: Rows, offsets: Rows) -> list[Life]:
 
 
 def _copies(stores: Stores, key: str, names: Sequence[str]) -> Rows:
-    log = stores.messages(*COLUMNS, delayLevel=stores.level_option)
+    log = stores.messages(*COLUMNS, delayLevel=stores.level_option, dropReplicas="false")
     marks = ", ".join(f":name{number}" for number in range(len(names)))
     parameters = {"key": key} | {f"name{number}": name for number, name in enumerate(names)}
     found = stores.rows(_COPIES.replace(":names", marks), parameters, log=log).to_pylist()
@@ -99,7 +99,7 @@ def _copies(stores: Stores, key: str, names: Sequence[str]) -> Rows:
 
 def _ops(stores: Stores) -> Rows:
     """Return the op messages."""
-    log = stores.messages(*OP_COLUMNS, topic=OP_TOPIC, bodyAs="string")
+    log = stores.messages(*OP_COLUMNS, topic=OP_TOPIC, bodyAs="string", dropReplicas="false")
     found: Rows = stores.rows(f"SELECT *, {STORE_OF_FILE} AS store FROM {{log}}", log=log).to_pylist()
     return found
 

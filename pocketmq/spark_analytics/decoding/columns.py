@@ -50,6 +50,7 @@ class Records(RecordWindow):
     """The records of a window, decoded into Arrow columns on demand, one row per record."""
 
     path: str = ""
+    broker_name: str = ""
     delay_levels: DelayLevels
     own_offsets: Positions | None = None
     """Physical offsets, where they are not those of the records' places in `data` (see `inner_batches`)."""
@@ -61,10 +62,12 @@ class Records(RecordWindow):
     """Why bodies could not be decoded, by row."""
 
     @classmethod
-    def of(cls, window: RecordWindow, path: str = "", delay_levels: DelayLevels = _LEVELS) -> "Records":
+    def of(
+        cls, window: RecordWindow, path: str = "", delay_levels: DelayLevels = _LEVELS, broker_name: str = ""
+    ) -> "Records":
         """Wrap `window`; `path` is the path of its file."""
         records = cls(window.data, window.physical_offset, window.starts, window.sizes)
-        records.path, records.delay_levels = path, delay_levels
+        records.path, records.broker_name, records.delay_levels = path, broker_name, delay_levels
         return records
 
     @property
@@ -102,7 +105,7 @@ class Records(RecordWindow):
     def rows(self, keep: Any) -> Self:
         """Return only the rows selected by `keep`."""
         kept = super().rows(keep)
-        kept.path, kept.delay_levels = self.path, self.delay_levels
+        kept.path, kept.broker_name, kept.delay_levels = self.path, self.broker_name, self.delay_levels
         if self.own_offsets is not None and kept is not self:
             kept.own_offsets = self.own_offsets[keep]
         return kept

@@ -17,6 +17,7 @@ from pocketmq.store.format.record_chain import Positions
 
 Mask = npt.NDArray[np.bool_]
 
+BROKER_NAME: Final = "brokerName"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 # System topics in which messages for another topic wait.
@@ -144,5 +145,6 @@ DERIVED_COLUMNS: Final = {
             lambda records: text(slices(records.data, records.properties_begins, records.properties_ends)),
         ),
         Column("storePath", "string", pa.string(), lambda records: pa.repeat(pa.scalar(records.path), len(records))),
+        Column(BROKER_NAME, "string", pa.string(), lambda records: pa.repeat(pa.scalar(records.broker_name), len(records))),
     )
 }

@@ -47,7 +47,8 @@ def unpacked(records: Records) -> Records:
     ends = np.cumsum([len(part) for part in parts])
     sizes = np.diff(ends, prepend=0)
     whole = type(records)(np.frombuffer(b"".join(parts), np.uint8), 0, ends - sizes, sizes)
-    whole.path, whole.delay_levels, whole.own_offsets = records.path, records.delay_levels, np.array(offsets, np.int64)
+    whole.path, whole.broker_name, whole.delay_levels = records.path, records.broker_name, records.delay_levels
+    whole.own_offsets = np.array(offsets, np.int64)
     return whole
 
 

@@ -14,10 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from pocketmq.spark_analytics.decoding.columns import COLUMNS, arrow_schema
+from pocketmq.spark_analytics.decoding.columns import arrow_schema
 from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.reading.body_inference import resolved
-from pocketmq.spark_analytics.reading.log_reader import BODY, LogReader, asked_columns, known_column, known_columns
+from pocketmq.spark_analytics.reading.log_reader import (
+    BODY,
+    LogReader,
+    asked_columns,
+    default_columns,
+    known_column,
+    known_columns,
+)
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options, refuse_unknown
 from pocketmq.spark_analytics.tables.table import ARROW_TYPES, MESSAGES, Table, table_of
 
@@ -34,7 +41,7 @@ class Scan:
         self._table = None if name == MESSAGES else table_of(name)
         if self._table is None:
             self._options = read_options({key: value for key, value in given.items() if key != "table"})
-            if BODY in (columns or self._options.columns or COLUMNS):
+            if BODY in (columns or self._options.columns or default_columns(self._options)):
                 self._options = resolved(self._options)
         else:
             refuse_unknown(given, self._table.options)

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 FILE_NAME_DIGITS: Final = 20
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+# Innermost braces with alternatives.
+_BRACES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 # Records with at most this many bytes between them are read in one call, which is cheaper than a call each.
 GAP_LOCAL: Final = 4 << 10
 GAP_REMOTE: Final = 1 << 20
@@ -52,6 +54,11 @@ class LogFile:
     @property
     def folder(self) -> str:
         return posixpath.dirname(self.path)
+
+    @property
+    def store(self) -> str:
+        """The root of the file's store, or its folder, if that is not named commitlog."""
+        return posixpath.dirname(self.folder) if posixpath.basename(self.folder) == "commitlog" else self.folder
 
 
 class MissingFileError(FileNotFoundError):
@@ -174,6 +181,32 @@ def local_path(path: str) -> str:
     """Return a path without `file:` and with `~` expanded; other URLs are returned unchanged."""
     path = re.sub(r"^file:(//(localhost)?)?(?=/)", "", path)
     return path if is_remote(path) else os.path.expanduser(path)
+
+
+def separate_paths(text: str) -> list[str]:
+    """Return the paths in `text`, which are separated by commas; `{a,b}` stands for each of its alternatives.
+
+    A text that is the path of an existing local file or folder is that one path.
+    """
+    path = local_path(text)
+    if not is_remote(path) and os.path.exists(path):
+        return [text]
+    parts, depth = [""], 0
+    for symbol in text:
+        depth += (symbol == "{") - (symbol == "}")
+        if symbol == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += symbol
+    return [one for part in parts for one in _alternatives(part.strip())]
+
+
+def _alternatives(path: str) -> list[str]:
+    braces = _BRACES.search(path)
+    if braces is None:
+        return [path]
+    begin, end = braces.span()
+    return [one for choice in braces[1].split(",") for one in _alternatives(path[:begin] + choice + path[end:])]
 
 
 def open_file(path: str) -> BinaryIO:

@@ -183,7 +183,8 @@ GROUP BY own.store, own.file
 def _records(stores: Stores, queues: Any) -> Any:
     """Return the records; `queues` (a pyarrow Table) has the first units of the queues."""
     log = replace(stores, mode="PERMISSIVE").messages(
-        "topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "sysFlag", "crcOk", "storePath"
+        *("topic", "queueId", "queueOffset", "physicalOffset", "storeSize", "sysFlag", "crcOk", "storePath"),
+        dropReplicas="false",  # each store is checked by itself
     )
     units = [row for row in queues.select(_OF_QUEUE.names).to_pylist() if row["first_unit"] is not None]
     frames = {"units_of_queues": pa.Table.from_pylist(units, _OF_QUEUE), **_homes(stores, units)}

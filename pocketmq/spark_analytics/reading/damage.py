@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from pocketmq.spark_analytics.decoding.bodies import damaged_rows, without_damaged
 from pocketmq.spark_analytics.decoding.columns import Column, Records, arrow_schema
+from pocketmq.spark_analytics.decoding.derived_columns import BROKER_NAME
 from pocketmq.spark_analytics.files.places import open_file, read_at
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.reader import DamagedBytes
@@ -38,6 +39,7 @@ class Damage:
     columns: Sequence[Column]
     corrupt_record_column: str
     pruning: Pruning
+    broker_name: str = ""
 
     def stretch(self, damaged: DamagedBytes) -> Any:
         """Return a RecordBatch with one row for a stretch of invalid bytes, or None."""
@@ -90,6 +92,7 @@ class Damage:
         known: dict[str, list[Any]] = {
             "physicalOffset": physical_offsets,
             "storePath": [path] * len(physical_offsets),
+            BROKER_NAME: [self.broker_name] * len(physical_offsets),
             self.corrupt_record_column: contents,
         }
         nothing = [None] * len(physical_offsets)

@@ -4,7 +4,7 @@ Both the data source for Spark and reads without Spark use it.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,16 +14,18 @@ from pocketmq.spark_analytics.decoding.aggregates import Aggregation
 from pocketmq.spark_analytics.decoding.bodies import body_column, portions
 from pocketmq.spark_analytics.decoding.body_forms import STORED
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column, Records, record_batch
-from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
+from pocketmq.spark_analytics.decoding.derived_columns import BROKER_NAME, DERIVED_COLUMNS
 from pocketmq.spark_analytics.decoding.inner_batches import unpacked
 from pocketmq.spark_analytics.decoding.typed_bodies import decode, decoder_of
-from pocketmq.spark_analytics.files.places import MissingFileError, log_files
+from pocketmq.spark_analytics.files.broker_names import broker_name
+from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log_files
 from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
 from pocketmq.spark_analytics.reading.known_queues import check_known
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest
 from pocketmq.spark_analytics.reading.pruning import Bounds, Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_log
 from pocketmq.spark_analytics.reading.reader import DamagedBytes, pieces
+from pocketmq.spark_analytics.reading.replicas import only_here, without_copies
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import logs
 from pocketmq.spark_analytics.reading.store_times import StoreTimes
@@ -55,10 +57,25 @@ class LogReader:
                 files = log_files(self._options.paths)
                 check_known(self._options, files)
                 split_size = self._options.split_size(sum(file.size for file in files))
-                return [split for chain in logs(files) for split in plan_log(chain, self.pruning, split_size)]
+                planned = [(chain, plan_log(chain, self.pruning, split_size)) for chain in logs(files)]
+                drops = self._options.drop_replicas
+                splits = without_copies(planned) if drops else [split for _, own in planned for split in own]
+                return self.named(splits, files)
             except MissingFileError as error:
                 missing = error
         raise missing
+
+    def named(self, splits: list[Split], files: Iterable[LogFile]) -> list[Split]:
+        """Return splits with the names of their brokers, if these are asked for. Raises ValueError, OSError."""
+        given = self._options.broker_names
+        if not given and not any(column.name == BROKER_NAME for column in self.columns):
+            return splits
+        stores = {file.store for file in files}
+        unknown = sorted(given.keys() - stores)
+        if unknown:
+            raise ValueError(f"option brokerNames has {unknown[0]}: the stores are {', '.join(sorted(stores))}")
+        names = {store: given.get(store) or broker_name(store) for store in {split.file.store for split in splits}}
+        return [replace(split, broker_name=names[split.file.store]) for split in splits]
 
     def batches(self, split: Split) -> Iterator[Any]:
         """Yield the Arrow record batches of a split, at least one per window."""
@@ -75,7 +92,8 @@ class LogReader:
 
     def _records(self, split: Split) -> Iterator[Any]:
         """Yield the wanted records of a split, window by window, and rows for damage as RecordBatches."""
-        damage = Damage(self._options.mode, self.columns, self._options.corrupt_record_column, self.pruning)
+        corrupt = self._options.corrupt_record_column
+        damage = Damage(self._options.mode, self.columns, corrupt, self.pruning, split.broker_name)
         form = self._options.body
         is_plain = form.kind != STORED and any(column.name == BODY for column in self.columns)
         decode_body = decoder_of(form) if is_plain and form.is_typed else None
@@ -87,16 +105,26 @@ class LogReader:
                 if row is not None:
                     yield row
                 continue
-            records, rows = damage.invalid(Records.of(piece, split.file.path, self._options.delay_levels))
+            records, rows = damage.invalid(Records.of(piece, split.file.path, self._options.delay_levels, split.broker_name))
             if rows is not None:
                 yield rows
-            records = self.pruning.records(unpacked(records))
+            records = self.pruning.records(unpacked(self._only_here(records, split)))
             for part in portions(records) if is_plain else [records]:
                 if decode_body is not None:
                     decode(part, form, decode_body)
                 part = damage.bodies(part)
                 if len(part):
                     yield part
+
+    def _only_here(self, records: Records, split: Split) -> Records:
+        for copy in split.copies:
+            try:
+                records = only_here(records, split, copy) if len(records) else records
+            except MissingFileError as error:
+                if not self._options.ignore_missing_files:
+                    raise
+                log.warning("skipped: %s", error)
+        return records
 
 
 def known_columns(options: ReadOptions) -> dict[str, Column]:
@@ -128,4 +156,9 @@ def asked_columns(options: ReadOptions) -> list[Column]:
     if asked is not None:
         return asked.columns
     known = known_columns(options)
-    return [known_column(name, known) for name in options.columns or tuple(COLUMNS)]
+    return [known_column(name, known) for name in options.columns or default_columns(options)]
+
+
+def default_columns(options: ReadOptions) -> tuple[str, ...]:
+    """Return the names of the columns of a read that names none: where several stores are named, with the brokers' names."""
+    return tuple(COLUMNS) if options.is_one_store else (*COLUMNS, BROKER_NAME)

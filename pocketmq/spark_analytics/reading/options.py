@@ -1,11 +1,13 @@
 """Options of the data source, validated once into `ReadOptions`.
 
 Spark passes options as strings with lower-case names. The argument of load() arrives as `path`, a list of several as
-`paths`, a JSON array. An invalid value is refused with an error that names the option, the allowed values and the value. An
-unknown option name is refused, too, because a filter that is silently ignored gives wrong results.
+`paths`, a JSON array; commas separate paths in both. An invalid value is refused with an error that names the option, the
+allowed values and the value. An unknown option name is refused, too, because a filter that is silently ignored gives wrong
+results.
 """
 
 import difflib
+import glob
 import json
 import os
 import re
@@ -15,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from pocketmq.spark_analytics.decoding.body_forms import BodyForm
+from pocketmq.spark_analytics.files.places import local_path, separate_paths
 from pocketmq.spark_analytics.reading.body_options import body_form
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
@@ -34,6 +37,7 @@ OPTIONS: Final = (
         "delayLevel",
     ),
     *("maxPartitionBytes", "pushFilters", "ignoreMissingFiles", "ignoreUnknownTopics", "reader"),
+    *("brokerNames", "dropReplicas"),
 )
 # Options of readStream only.
 STREAM_OPTIONS: Final = ("startingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss")
@@ -82,6 +86,14 @@ class ReadOptions:
     push_filters: bool
     ignore_missing_files: bool
     ignore_unknown_topics: bool
+    broker_names: Mapping[str, str]
+    """Names given by the user, by the stores' paths."""
+    drop_replicas: bool
+
+    @property
+    def is_one_store(self) -> bool:
+        """Whether one path is named, which is not a glob."""
+        return len(self.paths) == 1 and not glob.has_magic(self.paths[0])
 
     @property
     def is_aggregated(self) -> bool:
@@ -131,6 +143,8 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
         push_filters=read.flag("pushFilters"),
         ignore_missing_files=read.flag("ignoreMissingFiles"),
         ignore_unknown_topics=read.flag("ignoreUnknownTopics"),
+        broker_names=read.broker_names(),
+        drop_replicas=read.flag("dropReplicas", "true"),
     )
     if asked.is_aggregated and (asked.columns or asked.mode == "PERMISSIVE"):
         raise ValueError("options groupBy and aggregates cannot be combined with columns or mode PERMISSIVE")
@@ -186,7 +200,20 @@ class _Reading:
                 'no store given: use load("/path/of/the/store"), or a list of paths; in SQL CREATE TEMPORARY VIEW ... USING '
                 "rocketmq OPTIONS (path '/path/of/the/store'), as Spark does not pass a TABLE's path to sources in Python"
             )
-        return tuple(named)
+        paths = tuple(path for text in named for path in separate_paths(text))
+        if not all(paths):
+            raise ValueError(f"option path is {', '.join(named)!r}: it must be a comma-separated list of paths")
+        return paths
+
+    def broker_names(self) -> dict[str, str]:
+        text = self.text("brokerNames")
+        try:
+            names = json.loads(text or "{}")
+        except ValueError:
+            names = None
+        if not isinstance(names, dict) or not all(isinstance(name, str) and name for name in names.values()):
+            raise ValueError(f"option brokerNames is {text!r}: it must be a JSON object of stores' paths and names")
+        return {local_path(store).rstrip("/"): name for store, name in names.items()}
 
     def names(self, name: str) -> list[str] | None:
         value = self.text(name)
@@ -231,8 +258,8 @@ class _Reading:
                 return known
         raise ValueError(f"option {name} is {value}: it must be one of {', '.join(values)}")
 
-    def flag(self, name: str) -> bool:
-        value = self.text(name) or "false"
+    def flag(self, name: str, default: str = "false") -> bool:
+        value = self.text(name) or default
         if value.lower() not in ("true", "false"):
             raise ValueError(f"option {name} is {value!r}: it must be true or false")
         return value.lower() == "true"

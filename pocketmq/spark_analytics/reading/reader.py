@@ -242,7 +242,7 @@ def _picked(file: LogFile, starts: Positions, sizes: Positions) -> Iterator[Reco
         own, own_sizes = starts[first:last], sizes[first:last]
         first = last
         stop = int(own[-1] + own_sizes[-1])
-        data = _read_picked(file, own, own_sizes, gap)
+        data = read_picked(file, own, own_sizes, gap)
         if _are_records(data, file.physical_offset + begin, own - begin, own_sizes):
             yield RecordWindow(data, file.physical_offset + begin, own - begin, own_sizes)
         else:
@@ -250,7 +250,7 @@ def _picked(file: LogFile, starts: Positions, sizes: Positions) -> Iterator[Reco
             yield from _scanned(file, next_candidate(file, begin, stop), stop, stop)
 
 
-def _read_picked(file: LogFile, starts: Positions, sizes: Positions, gap: int) -> Bytes:
+def read_picked(file: LogFile, starts: Positions, sizes: Positions, gap: int) -> Bytes:
     """Return the file's bytes from the first record to the end of the last, with zeros for gaps larger than `gap`."""
     begin, stop = int(starts[0]), int(starts[-1] + sizes[-1])
     # Not allocated by numpy, which would ask for huge pages and so touch all of it.

@@ -10,13 +10,14 @@ from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.decoding.body_forms import JSON, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_spark, simple
-from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column
+from pocketmq.spark_analytics.decoding.columns import Column
 from pocketmq.spark_analytics.reading.body_options import json_type
 from pocketmq.spark_analytics.reading.log_reader import (
     BODY,
     ColumnError,
     LogReader,
     aggregation,
+    default_columns,
     known_column,
     known_columns,
 )
@@ -47,14 +48,18 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         asked = with_body_type(read_options(options), schema)
         self._log = LogReader(asked, projection(schema, asked))
-        self._is_default = not asked.columns and schema.names == list(COLUMNS)
+        self._is_default = not asked.columns and tuple(schema.names) == default_columns(asked)
+
+    @property
+    def log(self) -> LogReader:
+        return self._log
 
     @named_errors()
     def partitions(self) -> list[SplitPartition]:
         """Return the splits selected by options and filters."""
         splits = self._log.splits()
         if self._is_default:
-            _warn_of_columns(splits)
+            _warn_of_columns(splits, self._log.columns)
         return [SplitPartition(split) for split in splits]
 
     def read(self, partition: Any) -> Iterator[Any]:
@@ -65,7 +70,7 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
                 yield from self._log.batches(partition.split)
 
 
-def _warn_of_columns(splits: Sequence[Split]) -> None:
+def _warn_of_columns(splits: Sequence[Split], columns: Sequence[Column]) -> None:
     """Warn once in this process, which plans a session's reads, that a large read decodes columns that may not be used.
 
     Spark does not tell a data source in Python which columns a query uses. The most expensive are properties, tags and keys.
@@ -78,7 +83,7 @@ def _warn_of_columns(splits: Sequence[Split]) -> None:
             'properties, tags and keys. Name those it uses, as in .option("columns", "topic,storeTimestamp"); the reader in '
             "Java selects them automatically (see docs/spark.md, Two readers)",
             f"{size >> 20:,}",
-            len(COLUMNS),
+            len(columns),
         )
 
 

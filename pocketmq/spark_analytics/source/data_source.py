@@ -6,7 +6,8 @@ sees the log as it was when the query was planned.
 
 Spark tells a Python data source which filters apply, but not which columns are used, so a schema given by the user acts as
 the projection: `.schema("topic string, storeTimestamp timestamp")` decodes two columns and nothing else, as does the option
-`columns`. The columns of `columns.COLUMNS` form the default schema; those of `derived_columns` must be requested by name.
+`columns`. The columns of `columns.COLUMNS` form the default schema, with brokerName at its end where several stores are
+named; those of `derived_columns` must be requested by name.
 
 Options:
     columns             comma-separated column names, instead of a schema
@@ -30,6 +31,10 @@ Options:
     delayLevel          the broker's messageDelayLevel, for deliverTime
     maxPartitionBytes   bytes per task, a number with optional k, m or g, such as `64m`. Default: half of an even share per
                         processor of the driver's machine, from `128m` to `512m`
+    brokerNames         a JSON object of stores' root folders and names, for brokerName, where the stores do not tell it
+                        (`broker_names`)
+    dropReplicas        true (default): of the records that several stores have, as master and slave, each is read once
+                        (`replicas`)
     ignoreMissingFiles  true: skip files that retention deletes while the query runs
     pushFilters         true: apply the query's filters on topic, queueId, physicalOffset and storeTimestamp while reading;
                         needs spark.sql.python.filterPushdown.enabled. Use it only for a DataFrame that is filtered once:
@@ -57,9 +62,8 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 import pocketmq
-from pocketmq.spark_analytics.decoding.columns import COLUMNS
 from pocketmq.spark_analytics.reading.body_inference import resolved
-from pocketmq.spark_analytics.reading.log_reader import BODY, asked_columns
+from pocketmq.spark_analytics.reading.log_reader import BODY, asked_columns, default_columns
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
 from pocketmq.spark_analytics.source.errors import named_errors
@@ -97,7 +101,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         if table is not None:
             return table.ddl
         asked = read_options(self.options, STREAM_OPTIONS)
-        if BODY in (asked.columns or COLUMNS):
+        if BODY in (asked.columns or default_columns(asked)):
             asked = resolved(asked)
         return ", ".join(column.ddl for column in asked_columns(asked))
 

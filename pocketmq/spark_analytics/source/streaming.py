@@ -34,6 +34,7 @@ from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_range
 from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Walk, next_candidate
+from pocketmq.spark_analytics.reading.replicas import Copies, copies_between, have_same_log, with_copies
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
@@ -148,15 +149,27 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return [SplitPartition(split) for split in _planned(lambda: self._splits_between(start, end))]
 
     def _splits_between(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
-        begins, logs = _decoded(start), self._logs()
+        begins, ends, logs = _decoded(start), _decoded(end), self._logs()
         splits: list[Split] = []
-        for key, stop in _decoded(end).items():
+        for key, stop in ends.items():
             files = logs.get(key, [])
             begin = begins.get(key, files[0].physical_offset if files else stop)
             if begin < stop:
                 self._check(files, begin, stop)
-                splits += self._splits(files, begin, stop)
-        return splits
+                own = self._splits(files, begin, stop)
+                splits += with_copies(own, self._copies(key, begin, stop, begins, ends, logs))
+        return self._reader.log.named(splits, (file for files in logs.values() for file in files))
+
+    def _copies(
+        self, key: str, begin: int, stop: int, begins: Offsets, ends: Offsets, logs: dict[str, list[LogFile]]
+    ) -> list[Copies]:
+        """Return the copies of a log's records in the other logs, as far as these are returned from there."""
+        found = []
+        for other, files in logs.items():
+            if self._options.drop_replicas and other != key and have_same_log(logs.get(key, []), files):
+                limit = ends.get(other, 0) if other < key else begins.get(other, 0)
+                found.append(copies_between(files, begin, stop, limit))
+        return found
 
     def read(self, partition: Any) -> Any:
         """Return the Arrow record batches of a split."""

@@ -27,7 +27,7 @@ class Sink:
 
     def run(self, reader: str = "jvm") -> None:
         source = self.spark.readStream.format("rocketmq").options(**self.options | {"reader": reader})
-        source = source.option("columns", "physicalOffset,topic,body,storePath")
+        source = source.option("columns", "physicalOffset,topic,body,storePath,brokerName")
         writer = (
             source.load(self.store)
             .writeStream.format("parquet")
@@ -82,7 +82,7 @@ def test_several_stores_have_an_offset_each(jvm_spark: Any, tmp_path: Path) -> N
     sink = Sink(jvm_spark, tmp_path, tmp_path / "[ab]")
     for reader in ("python", "jvm", "python", "jvm"):
         for log in logs:
-            log.append(20)
+            log.append(20, log.store.name.encode() * 1000)
         sink.run(reader)
     assert sink.offsets() == sorted(logs[0].builder.physical_offsets + logs[1].builder.physical_offsets)
     assert sink.progress()[-1] == {f"{log.store}/commitlog": {"physicalOffset": log.end} for log in logs}

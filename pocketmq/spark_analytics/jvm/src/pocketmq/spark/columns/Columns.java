@@ -1,6 +1,8 @@
 package pocketmq.spark.columns;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -10,6 +12,7 @@ import pocketmq.spark.files.Layout;
 public final class Columns {
     public static final String PHYSICAL_OFFSET = "physicalOffset";
     public static final String STORE_PATH = "storePath";
+    public static final String BROKER_NAME = "brokerName";
     public static final String BODY = "body";
     static final String UNIQ_KEY = "UNIQ_KEY";
     /** A damaged stretch may be as long as a file; only its first bytes are kept. */
@@ -53,9 +56,13 @@ public final class Columns {
         return known;
     }
 
-    /** Names of the columns of the default schema. */
-    public java.util.List<String> usual() {
-        return java.util.List.copyOf(known.keySet()).subList(0, usual);
+    /** Names of the columns of a read that names none: where several stores are named, with the brokers' names. */
+    public List<String> usual(boolean isOneStore) {
+        List<String> names = new ArrayList<>(List.copyOf(known.keySet()).subList(0, usual));
+        if (!isOneStore) {
+            names.add(BROKER_NAME);
+        }
+        return names;
     }
 
     private void add(String name, DataType type, boolean isNullable, Column.Decoder decoder) {
@@ -111,6 +118,7 @@ public final class Columns {
         add("realQueueId", INT, false, DerivedVectors.RealQueueId::new);
         add("crcOk", DataTypes.BooleanType, false, BodyVectors.CrcOk::new);
         add("rawProperties", STRING, false, TextVectors.RawProperties::new);
-        add(STORE_PATH, STRING, false, TextVectors.StorePath::new);
+        add(STORE_PATH, STRING, false, rows -> new TextVectors.OfSplit(rows, own -> own.path));
+        add(BROKER_NAME, STRING, false, rows -> new TextVectors.OfSplit(rows, own -> own.brokerName));
     }
 }

@@ -23,6 +23,9 @@ public final class Rows {
     /** Path of the records' file. */
     public String path = "";
 
+    /** Name of their broker; empty if it is not asked for. */
+    public String brokerName = "";
+
     /** Decompressed bodies, by row, of the bodies that are stored compressed; null if bodies are not to be decompressed. */
     final byte[][] plain;
 

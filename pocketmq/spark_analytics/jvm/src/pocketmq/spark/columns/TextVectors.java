@@ -1,6 +1,7 @@
 package pocketmq.spark.columns;
 
 import java.nio.charset.StandardCharsets;
+import java.util.function.Function;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -43,19 +44,23 @@ final class TextVectors {
         }
     }
 
-    static final class StorePath extends Text {
-        private String path = "";
+    /** A text that is the same for all records of a split. */
+    static final class OfSplit extends Text {
+        private final Function<Rows, String> value;
+        private String last = "";
         private UTF8String text = UTF8String.EMPTY_UTF8;
 
-        StorePath(Rows rows) {
+        OfSplit(Rows rows, Function<Rows, String> value) {
             super(rows);
+            this.value = value;
         }
 
         @Override
         public UTF8String getUTF8String(int row) {
-            if (!rows.path.equals(path)) {
-                path = rows.path;
-                text = UTF8String.fromString(path);
+            String own = value.apply(rows);
+            if (!own.equals(last)) {
+                last = own;
+                text = UTF8String.fromString(own);
             }
             return text;
         }

@@ -1,15 +1,13 @@
 package pocketmq.spark.reading;
 
-import com.fasterxml.jackson.core.json.JsonReadFeature;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.json.JsonMapper;
 import java.io.IOException;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
-import pocketmq.spark.files.FileBytes;
+import pocketmq.spark.files.ConfigDocument;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.QueueFile;
 import pocketmq.spark.files.StoreFiles;
@@ -23,10 +21,6 @@ import pocketmq.spark.files.StoreFiles;
 public final class KnownQueues {
     private static final int NAMES_LENGTH_MAX = 400;
     private static final int QUEUES_MAX = 1 << 16;
-    private static final JsonMapper JSON = JsonMapper.builder()
-            .enable(JsonReadFeature.ALLOW_UNQUOTED_FIELD_NAMES, JsonReadFeature.ALLOW_SINGLE_QUOTES,
-                    JsonReadFeature.ALLOW_TRAILING_COMMA)
-            .build();
 
     /** A store with its topics, and the entry of each in config/topics.json: an empty one if it has none. */
     private record Store(StoreFiles files, String root, Map<String, JsonNode> topics) {}
@@ -84,35 +78,17 @@ public final class KnownQueues {
 
     private static Store store(StoreFiles files, String root) throws IOException {
         Map<String, JsonNode> topics = new LinkedHashMap<>();
-        JsonNode table = document(files, StoreFiles.join(root, "config", "topics.json")).path("topicConfigTable");
+        JsonNode table = ConfigDocument.of(files, root, "topics.json").path("topicConfigTable");
         String folder = StoreFiles.join(root, "consumequeue");
         for (String name : !table.isEmpty() && files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
-            topics.put(name, JSON.createObjectNode());
+            topics.put(name, ConfigDocument.nothing());
         }
         table.fields().forEachRemaining(entry -> topics.put(entry.getKey(), entry.getValue()));
         return new Store(files, root, topics);
     }
 
-    /** Returns a document of {@code config/}, or its copy {@code .bak}; an empty one if none is readable. */
-    private static JsonNode document(StoreFiles files, String path) throws IOException {
-        for (String name : List.of(path, path + ".bak")) {
-            if (files.isFile(name)) {
-                try (FileBytes bytes = files.open(name)) {
-                    byte[] text = bytes.bytes(0, Math.toIntExact(files.size(name)));
-                    JsonNode root = JSON.readTree(text);
-                    if (root != null && root.isObject()) {
-                        return root;
-                    }
-                } catch (com.fasterxml.jackson.core.JacksonException error) {
-                    continue; // the copy may be readable
-                }
-            }
-        }
-        return JSON.createObjectNode();
-    }
-
     private static void addQueueIds(Store store, String topic, Set<Integer> ids) throws IOException {
-        JsonNode fields = store.topics.getOrDefault(topic, JSON.createObjectNode());
+        JsonNode fields = store.topics.getOrDefault(topic, ConfigDocument.nothing());
         int count = Math.max(fields.path("readQueueNums").asInt(0), fields.path("writeQueueNums").asInt(0));
         for (int id = 0; id < Math.min(count, QUEUES_MAX); id++) {
             ids.add(id);

@@ -1,6 +1,7 @@
 package pocketmq.spark.reading;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.time.DateTimeException;
 import java.time.LocalDate;
@@ -12,6 +13,7 @@ import java.time.temporal.ChronoUnit;
 import java.time.temporal.TemporalAccessor;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -20,6 +22,8 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import pocketmq.spark.files.StoreFiles;
+import pocketmq.spark.files.StorePaths;
 
 /** Parsers for option values, by type; each throws IllegalArgumentException naming option, allowed values and value. */
 public final class OptionParser {
@@ -70,7 +74,33 @@ public final class OptionParser {
         if (named.isEmpty() || named.contains("") || named.contains(null)) {
             throw ReadException.option("no store given: use load(\"/path/of/the/store\"), or a list of paths");
         }
-        return List.copyOf(named);
+        List<String> paths = named.stream().flatMap(text -> StorePaths.of(text).stream()).toList();
+        if (paths.contains("")) {
+            throw ReadException.option(
+                    "option path is '" + String.join(", ", named) + "': it must be a comma-separated list of paths");
+        }
+        return paths;
+    }
+
+    /** Returns names by the paths of stores. */
+    Map<String, String> brokerNames(String name) {
+        Map<String, String> names = new TreeMap<>();
+        try {
+            JsonNode object = new ObjectMapper().readTree(text(name, "{}"));
+            boolean isRight = object.isObject();
+            for (Iterator<Map.Entry<String, JsonNode>> all = object.fields(); all.hasNext() && isRight; ) {
+                Map.Entry<String, JsonNode> entry = all.next();
+                isRight = entry.getValue().isTextual() && !entry.getValue().textValue().isEmpty();
+                names.put(StoreFiles.localPath(entry.getKey()).replaceFirst("/+$", ""), entry.getValue().asText());
+            }
+            if (isRight) {
+                return names;
+            }
+        } catch (JsonProcessingException error) {
+            // refused below
+        }
+        throw ReadException.option(
+                "option " + name + " is '" + given.get(name) + "': it must be a JSON object of stores' paths and names");
     }
 
     /** Returns the comma-separated names of an option, null if it is not given. */

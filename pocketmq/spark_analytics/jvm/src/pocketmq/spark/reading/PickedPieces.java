@@ -31,6 +31,7 @@ final class PickedPieces implements Pieces {
     private final long[] starts;
     private final int[] sizes;
     private final RecordFilter filter;
+    private final CopiedRecords copied;
     private final Rows rows;
     private final Piece.Records piece;
     private final int gap;
@@ -47,12 +48,13 @@ final class PickedPieces implements Pieces {
     /** The batch whose messages are next, null if there is none. */
     private InnerBatch batch;
 
-    PickedPieces(Split split, RecordFilter filter, Rows rows) throws IOException {
+    PickedPieces(Split split, RecordFilter filter, CopiedRecords copied, Rows rows) throws IOException {
         this.file = split.file();
         this.bytes = file.open();
         this.starts = split.starts();
         this.sizes = split.sizes();
         this.filter = filter;
+        this.copied = copied;
         this.rows = rows;
         this.piece = new Piece.Records(rows);
         this.gap = file.files().isRemote() ? GAP_REMOTE : GAP_LOCAL;
@@ -94,7 +96,7 @@ final class PickedPieces implements Pieces {
     }
 
     /** Fills the rows from the portion, up to a record whose lengths do not add up, which is returned if it is the first. */
-    private Piece fill() {
+    private Piece fill() throws IOException {
         while (next < portionEnd && !rows.isFull()) {
             if (!rows.look(at, sizes[next])) {
                 if (rows.count() > 0) {
@@ -105,13 +107,13 @@ final class PickedPieces implements Pieces {
                 at += sizes[next++];
                 return new DamagedBytes(file, begin, end, "its lengths do not add up");
             }
-            if (InnerBatch.isOne(rows)) {
+            if (InnerBatch.isOne(rows) && !copied.has(rows)) {
                 if (rows.count() > 0) {
                     return null;
                 }
                 batch = InnerBatch.of(rows);
             }
-            if (batch == null && filter.wants(rows)) {
+            if (batch == null && filter.wants(rows) && !copied.has(rows)) {
                 rows.keep();
             }
             at += sizes[next++];
@@ -152,7 +154,7 @@ final class PickedPieces implements Pieces {
             LOG.warn("the ConsumeQueues do not match {} from {} to {}: scanning that part", file.path(), begin, stop);
             next = portionEnd;
             long found = Marks.next(file, bytes, begin, stop);
-            scan = found == Marks.NONE ? null : new ScannedPieces(file, found, stop, stop, true, filter, rows);
+            scan = found == Marks.NONE ? null : new ScannedPieces(file, found, stop, stop, true, filter, copied, rows);
         }
     }
 

@@ -1,6 +1,7 @@
 package pocketmq.spark.reading;
 
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -12,7 +13,7 @@ public final class ReadOptions {
             "path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates", "startingTimestamp",
             "endingTimestamp", "startingOffset", "endingOffset", "bodyAs", "bodySchema", "bodyMessage", "bodyDecoders",
             "inferSamples", "mode", "columnNameOfCorruptRecord", "delayLevel", "maxPartitionBytes", "pushFilters",
-            "ignoreMissingFiles", "ignoreUnknownTopics", "reader");
+            "ignoreMissingFiles", "ignoreUnknownTopics", "reader", "brokerNames", "dropReplicas");
 
     /** Names of the options of readStream only. */
     private static final List<String> STREAM_NAMES =
@@ -35,6 +36,10 @@ public final class ReadOptions {
     public final long[] delaysMs;
     public final boolean ignoresMissingFiles;
     public final boolean ignoresUnknownTopics;
+    /** Names given by the user, by the stores' paths. */
+    public final Map<String, String> brokerNames;
+
+    public final boolean dropsReplicas;
     private final Long givenSplitSize;
     private final OptionParser parser;
 
@@ -59,6 +64,8 @@ public final class ReadOptions {
         parser.flag("pushFilters", true);
         ignoresMissingFiles = parser.flag("ignoreMissingFiles", false);
         ignoresUnknownTopics = parser.flag("ignoreUnknownTopics", false);
+        brokerNames = parser.brokerNames("brokerNames");
+        dropsReplicas = parser.flag("dropReplicas", true);
         parser.checkOrder("Timestamp", startingUs, endingUs);
         parser.checkOrder("Offset", starting, ending);
     }
@@ -70,6 +77,11 @@ public final class ReadOptions {
     /** Refuses options that only readStream has. Throws IllegalArgumentException. */
     public void refuseStreamOptions() {
         parser.refuseUnknown(NAMES, List.of());
+    }
+
+    /** Returns whether one path is named, which is not a glob. */
+    public boolean isOneStore() {
+        return paths.size() == 1 && !paths.get(0).matches("(?s).*[*?\\[].*");
     }
 
     public boolean isPermissive() {

@@ -8,17 +8,18 @@ public final class Reading {
     private Reading() {}
 
     /** Returns the contents of a split; records are put into {@code rows}. Throws MissingFileException. */
-    public static Pieces open(Split split, Pruning pruning, Rows rows) throws IOException {
+    public static Pieces open(Split split, Pruning pruning, CopiedRecords copied, Rows rows) throws IOException {
         rows.path = split.file().path();
+        rows.brokerName = split.brokerName();
         if (!split.lost().isEmpty()) {
             return new Lost(split);
         }
         RecordFilter filter = new RecordFilter(pruning);
         if (split.starts() != null) {
-            return new PickedPieces(split, filter, rows);
+            return new PickedPieces(split, filter, copied, rows);
         }
         return new ScannedPieces(
-                split.file(), split.begin(), split.stop(), split.end(), split.isExact(), filter, rows);
+                split.file(), split.begin(), split.stop(), split.end(), split.isExact(), filter, copied, rows);
     }
 
     /** The damage of a split whose records no longer exist. */

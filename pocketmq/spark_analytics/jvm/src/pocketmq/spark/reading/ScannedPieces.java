@@ -13,6 +13,7 @@ final class ScannedPieces implements Pieces {
     private final long stop;
     private final long end;
     private final RecordFilter filter;
+    private final CopiedRecords copied;
     private final Rows rows;
     private final Piece.Records piece;
     /** Null if records are not selected by store time. */
@@ -30,13 +31,16 @@ final class ScannedPieces implements Pieces {
      * Begins at the first record in [begin, stop), or at {@code begin} itself if {@code isExact}; {@code end} is as in
      * {@link Split}.
      */
-    ScannedPieces(LogFile file, long begin, long stop, long end, boolean isExact, RecordFilter filter, Rows rows)
+    ScannedPieces(
+            LogFile file, long begin, long stop, long end, boolean isExact, RecordFilter filter, CopiedRecords copied,
+            Rows rows)
             throws IOException {
         this.file = file;
         this.bytes = file.open();
         this.stop = stop;
         this.end = end;
         this.filter = filter;
+        this.copied = copied;
         this.rows = rows;
         this.piece = new Piece.Records(rows);
         this.times = filter.storeTimestampsUs.isAll() ? null : new StoreTimes(file, filter.storeTimestampsUs);
@@ -91,7 +95,7 @@ final class ScannedPieces implements Pieces {
     }
 
     /** Fills the rows from the window; returns what {@link Chain#peek} returns for the position where that stopped. */
-    private int fill() {
+    private int fill() throws IOException {
         int size = chain.peek();
         while (size > 0 && !rows.isFull()) {
             if (!rows.look((int) chain.window.index(chain.position), size)) {
@@ -101,14 +105,14 @@ final class ScannedPieces implements Pieces {
             if (times != null) {
                 times.add(rows.storeTimestampUs(rows.count()));
             }
-            if (InnerBatch.isOne(rows)) {
+            if (InnerBatch.isOne(rows) && !copied.has(rows)) {
                 batch = rows.count() == 0 ? InnerBatch.of(rows) : null;
                 if (rows.count() > 0 || batch != null) {
                     chain.position += batch == null ? 0 : size;
                     return size; // its messages are rows of their own data
                 }
             }
-            if (filter.wants(rows)) {
+            if (filter.wants(rows) && !copied.has(rows)) {
                 rows.keep();
             }
             chain.position += size;

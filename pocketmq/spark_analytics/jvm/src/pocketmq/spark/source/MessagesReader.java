@@ -68,6 +68,7 @@ final class MessagesReader implements PartitionReader<ColumnarBatch> {
         }
         return switch (name) {
             case Columns.PHYSICAL_OFFSET -> damaged.physicalOffset();
+            case Columns.BROKER_NAME -> UTF8String.fromString(reader.rows().brokerName);
             case Columns.STORE_PATH -> UTF8String.fromString(damaged.file().path());
             default -> null;
         };

@@ -19,6 +19,7 @@ import pocketmq.spark.files.LogFile;
 import pocketmq.spark.reading.KnownQueues;
 import pocketmq.spark.reading.Pruning;
 import pocketmq.spark.reading.QueuePruning;
+import pocketmq.spark.reading.Replicas;
 import pocketmq.spark.reading.Split;
 import pocketmq.spark.reading.SplitPlanning;
 
@@ -101,11 +102,14 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
             KnownQueues.check(request.options.pruning, files);
         }
         long splitSize = request.options.splitSize(files.stream().mapToLong(LogFile::size).sum());
-        List<Split> splits = new ArrayList<>();
-        for (List<LogFile> log : SplitPlanning.logs(files)) {
-            splits.addAll(QueuePruning.plan(log, pruning, splitSize));
+        List<List<LogFile>> logs = SplitPlanning.logs(files);
+        List<List<Split>> planned = new ArrayList<>();
+        for (List<LogFile> log : logs) {
+            planned.add(QueuePruning.plan(log, pruning, splitSize));
         }
-        return splits;
+        List<Split> splits = request.options.dropsReplicas
+                ? Replicas.withoutCopies(logs, planned) : planned.stream().flatMap(List::stream).toList();
+        return request.named(splits, files, List.of(schema.names()));
     }
 
     @Override

@@ -23,6 +23,7 @@ import pocketmq.spark.files.Marks;
 import pocketmq.spark.reading.LogRange;
 import pocketmq.spark.reading.LogTail;
 import pocketmq.spark.reading.QueuePruning;
+import pocketmq.spark.reading.Replicas;
 import pocketmq.spark.reading.Split;
 
 /**
@@ -48,7 +49,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
         this.spec = spec;
         this.options = options;
         List<String> paths = request.options.paths;
-        this.isOne = paths.size() == 1 && !paths.get(0).matches("(?s).*[*?\\[].*");
+        this.isOne = request.options.isOneStore();
         LOG.info("rocketmq: reader jvm, following {}", String.join(", ", paths));
     }
 
@@ -209,10 +210,28 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
             if (begin < stop) {
                 check(files, begin, stop);
                 long splitSize = request.options.splitSize(stop - begin);
-                splits.addAll(QueuePruning.between(files, spec.pruning(), splitSize, begin, stop));
+                List<Split> own = QueuePruning.between(files, spec.pruning(), splitSize, begin, stop);
+                splits.addAll(Replicas.withCopies(own, copies(log.getKey(), begin, begins, ends, logs)));
             }
         }
-        return splits;
+        List<LogFile> files = logs.values().stream().flatMap(List::stream).toList();
+        return request.named(splits, files, spec.names());
+    }
+
+    /** Returns the copies of a log's records in the other logs, as far as these are returned from there. */
+    private List<Map<Long, Split.Copy>> copies(
+            String key, long begin, Map<String, Long> begins, Map<String, Long> ends, Map<String, List<LogFile>> logs)
+            throws IOException {
+        List<Map<Long, Split.Copy>> found = new ArrayList<>();
+        for (Map.Entry<String, List<LogFile>> log : logs.entrySet()) {
+            String other = log.getKey();
+            if (request.options.dropsReplicas && !other.equals(key)
+                    && Replicas.haveSameLog(logs.getOrDefault(key, List.of()), log.getValue())) {
+                long limit = (other.compareTo(key) < 0 ? ends : begins).getOrDefault(other, 0L);
+                found.add(Replicas.copiesBetween(log.getValue(), begin, ends.get(key), limit));
+            }
+        }
+        return found;
     }
 
     /** Returns the files of each store, ascending. */

@@ -1,5 +1,6 @@
 package pocketmq.spark.source;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -9,9 +10,12 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import pocketmq.spark.columns.Column;
 import pocketmq.spark.columns.Columns;
+import pocketmq.spark.files.LogFile;
+import pocketmq.spark.reading.BrokerNames;
 import pocketmq.spark.reading.Nearest;
 import pocketmq.spark.reading.ReadException;
 import pocketmq.spark.reading.ReadOptions;
+import pocketmq.spark.reading.Split;
 
 /** The request of a query: validated options, and the columns that they or a schema name. */
 final class ReadRequest {
@@ -27,7 +31,7 @@ final class ReadRequest {
         options = new ReadOptions(given);
         Columns all = Columns.of(options.bodyAs, options.corruptRecordColumn, options.isPermissive(), options.delaysMs);
         known = all.known();
-        usual = all.usual();
+        usual = all.usual(options.isOneStore());
         columns = (options.columns == null ? usual : options.columns).stream().map(this::column).toList();
     }
 
@@ -71,6 +75,12 @@ final class ReadRequest {
         Map<String, String> all = new HashMap<>(given);
         all.putAll(more);
         return all.equals(new HashMap<>(given)) ? this : new ReadRequest(new CaseInsensitiveStringMap(all)).withSchema(schema());
+    }
+
+    /** Returns splits with the names of their brokers, if these are asked for. */
+    List<Split> named(List<Split> splits, List<LogFile> files, List<String> names) throws IOException {
+        boolean isAsked = names.contains(Columns.BROKER_NAME) || !options.brokerNames.isEmpty();
+        return isAsked ? BrokerNames.named(splits, files, options.brokerNames) : splits;
     }
 
     /** Returns a column by its name. Throws IllegalArgumentException. */

@@ -6,6 +6,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.columns.Rows;
 import pocketmq.spark.files.MissingFileException;
+import pocketmq.spark.reading.CopiedRecords;
 import pocketmq.spark.reading.Damage;
 import pocketmq.spark.reading.DamagedBytes;
 import pocketmq.spark.reading.ErrorCondition;
@@ -22,6 +23,7 @@ final class RowsReader implements Closeable {
     private final Damage damage;
     private final Rows rows;
     private final Pieces pieces;
+    private CopiedRecords copied;
     private DamagedBytes shown;
 
     RowsReader(Split split, ReadSpec spec) throws IOException {
@@ -33,7 +35,8 @@ final class RowsReader implements Closeable {
     /** Returns the contents of the split; null if its file is missing and missing files are ignored. */
     private Pieces opened(Split split, ReadSpec spec) throws IOException {
         try {
-            return Reading.open(split, spec.pruning(), rows);
+            copied = CopiedRecords.open(split, spec.ignoresMissingFiles());
+            return Reading.open(split, spec.pruning(), copied, rows);
         } catch (MissingFileException error) {
             if (!spec.ignoresMissingFiles()) {
                 throw new ReadException(ErrorCondition.ROCKETMQ_DELETED_FILE, error.getMessage());
@@ -80,6 +83,9 @@ final class RowsReader implements Closeable {
     public void close() throws IOException {
         if (pieces != null) {
             pieces.close();
+        }
+        if (copied != null) {
+            copied.close();
         }
     }
 }
