@@ -13,8 +13,8 @@ from pocketmq.store.format.message import INNER_BATCH_FLAG, SCHEDULE_TOPIC, TRAN
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, MultiDispatch
 from pocketmq.store.format.properties import DELAY, decode_properties
 from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store.queue.bulk_dispatch import indexed_keys, indexed_tags, tag_hashes, topics_of
-from pocketmq.store_tools.files.store_files import QueueKey
 
 # Light queues (%LMQ%) have queue id 0.
 _MULTI_DISPATCH: Final = MultiDispatch(with_lmq=True, lmq_max=0)

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.format.layout import INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from pocketmq.store.offline.index_files import ENTRIES_AT_ONCE, IndexFile, read_header
+from pocketmq.store.offline.log_walk import Gap
 from pocketmq.store_tools.check.expected import Expected
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
-from pocketmq.store_tools.files.index_files import ENTRIES_AT_ONCE, IndexFileFacts, entry_blocks, read_entries, read_header
-from pocketmq.store_tools.files.log_walk import Gap
-from pocketmq.store_tools.files.store_files import StoreFiles
 
 REPAIR_INDEX: Final = "`pocketmq store repair --index` rebuilds the index"
 # Maximum number of missing units or keys listed per range; further ones are only counted.
@@ -30,17 +29,17 @@ _TIME_DIFF_MAX_S: Final = 0x7FFFFFFF
 class IndexFileCheck:
     """An index file with the lowest and highest physical offset of each block of ENTRIES_AT_ONCE entries."""
 
-    facts: IndexFileFacts
+    facts: IndexFile
     lowest: list[int] = field(default_factory=list)
     highest: list[int] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
 
 
-def check_chains(files: StoreFiles, facts: IndexFileFacts) -> IndexFileCheck:
+def check_chains(facts: IndexFile) -> IndexFileCheck:
     """Check header, slots and chains of one file. Raises OSError."""
     check = IndexFileCheck(facts)
     newest = np.zeros(facts.slot_count, np.int32)
-    for first, entries in entry_blocks(files, facts):
+    for first, entries in facts.blocks():
         hashes = entries["key_hash"].astype(np.int64)
         numbers = np.arange(first, first + len(entries), dtype=np.int32)
         check.lowest.append(int(entries["physical_offset"].min()))
@@ -62,8 +61,8 @@ def check_chains(files: StoreFiles, facts: IndexFileFacts) -> IndexFileCheck:
                 f"entry {first + row} has previous entry {found}, but the previous entry of its slot is {int(expected[row])}"
             )
             _add(check, facts.entry_position(first + row), "index chain", what)
-    _check_slots(files, check, newest)
-    _check_header(files, check, int(np.count_nonzero(newest)))
+    _check_slots(check, newest)
+    _check_header(check, int(np.count_nonzero(newest)))
     return check
 
 
@@ -71,24 +70,24 @@ def _add(check: IndexFileCheck, position: int, kind: str, what: str) -> None:
     check.findings.add(Finding(Severity.DERIVED, kind, check.facts.path, position, what, REPAIR_INDEX))
 
 
-def _check_slots(files: StoreFiles, check: IndexFileCheck, newest: npt.NDArray[np.int32]) -> None:
+def _check_slots(check: IndexFileCheck, newest: npt.NDArray[np.int32]) -> None:
     facts = check.facts
-    data = files.read(facts.path, INDEX_HEADER_SIZE, facts.slot_count * INDEX_SLOT_SIZE)
+    data = facts.file.read(INDEX_HEADER_SIZE, facts.slot_count * INDEX_SLOT_SIZE)
     slots = data.view(">i4")
     # A running broker may have added entries. After a crash, slots with numbers not below the count are read as empty.
-    count_now = read_header(files, facts.path).index_count
+    count_now = read_header(facts.file).index_count
     is_newer = (slots >= facts.header.index_count) & ((slots < count_now) | (newest[: len(slots)] == 0))
     for slot in np.flatnonzero((slots != newest[: len(slots)]) & ~is_newer).tolist():
         what = f"slot {slot} contains {int(slots[slot])}, but the newest entry of its chain is {int(newest[slot])}"
         _add(check, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE, "index slot", what)
 
 
-def _check_header(files: StoreFiles, check: IndexFileCheck, used: int) -> None:
+def _check_header(check: IndexFileCheck, used: int) -> None:
     facts, header = check.facts, check.facts.header
-    if header.index_count < 2 or read_header(files, facts.path) != header:
+    if header.index_count < 2 or read_header(facts.file) != header:
         return
-    first = int(read_entries(files, facts, 1, 1)["physical_offset"][0])
-    last = int(read_entries(files, facts, header.index_count - 1, 1)["physical_offset"][0])
+    first = int(facts.entries(1, 1)["physical_offset"][0])
+    last = int(facts.entries(header.index_count - 1, 1)["physical_offset"][0])
     for name, found, right in (
         ("begin_physical_offset", header.begin_physical_offset, first),
         ("end_physical_offset", header.end_physical_offset, last),
@@ -110,9 +109,7 @@ class KeyComparison:
     findings: Findings = field(default_factory=Findings)
 
 
-def compare_keys(
-    files: StoreFiles, checks: list[IndexFileCheck], expected: Expected, begin: int, end: int, gaps: list[Gap]
-) -> KeyComparison:
+def compare_keys(checks: list[IndexFileCheck], expected: Expected, begin: int, end: int, gaps: list[Gap]) -> KeyComparison:
     """Compare the keys of the records in [begin, end) with the entries that point at them. Entries into `gaps` are ignored.
 
     Raises OSError.
@@ -127,7 +124,7 @@ def compare_keys(
             first = 1 + block * ENTRIES_AT_ONCE
             count = min(ENTRIES_AT_ONCE, check.facts.header.index_count - first)
             try:
-                entries = read_entries(files, check.facts, first, count)
+                entries = check.facts.entries(first, count)
             except FileNotFoundError:
                 continue  # deleted by retention
             rows = np.flatnonzero((entries["physical_offset"] >= begin) & (entries["physical_offset"] < end))
@@ -165,14 +162,14 @@ def _find(places: Any, sought: Any) -> tuple[Any, Any]:
     return at, places.take(at, mode="clip") == sought if len(places) else np.zeros(len(sought), np.bool_)
 
 
-def _add_unknown_entries(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: Any) -> None:
+def _add_unknown_entries(result: KeyComparison, facts: IndexFile, numbers: Any, entries: Any) -> None:
     for number, entry in zip(numbers.tolist(), entries.tolist(), strict=True):
         what = f"entry {number} points at physical offset {entry[1]}, where no record has a key with hash {entry[0]}"
         position = facts.entry_position(number)
         result.findings.add(Finding(Severity.DERIVED, "index entry", facts.path, position, what, REPAIR_INDEX, entry[1]))
 
 
-def _times(result: KeyComparison, facts: IndexFileFacts, numbers: Any, entries: Any, store_times: Any) -> None:
+def _times(result: KeyComparison, facts: IndexFile, numbers: Any, entries: Any, store_times: Any) -> None:
     begin_ms = facts.header.begin_timestamp_ms
     right = np.clip((store_times - begin_ms) // 1000, 0, _TIME_DIFF_MAX_S)
     # The first entry's time counts from the end of the previous file, as in Apache.

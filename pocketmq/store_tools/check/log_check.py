@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Final, NamedTuple
 
+from pocketmq.store.offline.log_walk import UNWRITTEN, Gap, first_valid, why_invalid
+from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX
 from pocketmq.store_tools.check.range_check import CheckPlan, RangeCheck, RangeResult
-from pocketmq.store_tools.files.log_walk import UNWRITTEN, Gap, first_valid, why_invalid
-from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 RANGE_SIZE: Final = 32 << 20
 PATIENCE_S: Final = 3.0
@@ -104,13 +105,14 @@ class LogCheck:
         """Yield the ranges that contain data."""
         for file in self._files.log.files:
             try:
-                extents = self._files.data_extents(file.path, file.size)
+                with file.open() as data:
+                    starts = range(0, file.size, range_size)
+                    filled = [start for start in starts if data.next_data(start) < min(start + range_size, file.size)]
             except FileNotFoundError:
                 continue  # deleted by retention
-            for begin in range(0, file.size, range_size):
+            for begin in filled:
                 stop = min(begin + range_size, file.size)
-                if any(data_begin < stop and data_end > begin for data_begin, data_end in extents):
-                    yield Stretch(file.start_offset + begin, file.start_offset + stop, begin == 0)
+                yield Stretch(file.start_offset + begin, file.start_offset + stop, begin == 0)
 
     def _results(self, stretches: list[Stretch], total: int) -> Iterator[tuple[Stretch, RangeResult]]:
         """Yield the ranges in order, each with its result."""
@@ -185,7 +187,7 @@ class LogCheck:
         begin = max(begin, self._files.refresh_log().min_offset)
         # Retention may have deleted the file.
         if begin < end:
-            self._add_gap(Gap(begin, end, why_invalid(self._files, begin, self._plan.check_crc) or UNWRITTEN))
+            self._add_gap(Gap(begin, end, why_invalid(self._files.log, begin, self._plan.check_crc) or UNWRITTEN))
         return True
 
     def _judge_end(self) -> None:
@@ -198,9 +200,9 @@ class LogCheck:
             self.findings.add(self._at(self.end, "log end", what, CUT))
         elif (
             not self._running  # else records are being written there
-            and why_invalid(self._files, self.end)
-            and first_valid(self._files, self.end + 1, self._files.log.end_offset) is not None
-            and why_invalid(self._files, self.end)  # again: an undetected broker may have appended since
+            and why_invalid(self._files.log, self.end)
+            and first_valid(self._files.log, self.end + 1, self._files.log.end_offset) is not None
+            and why_invalid(self._files.log, self.end)  # again: an undetected broker may have appended since
         ):
             what = (
                 "after the log's end there are records from before an earlier truncation; no queue or index refers to them"
@@ -212,6 +214,6 @@ class LogCheck:
         file = self._files.log.file_at(end)
         if file is None:
             return ""
-        mark = self._files.read(file.path, end - file.start_offset, _MARK_SIZE).tobytes()
+        mark = file.read(end - file.start_offset, _MARK_SIZE).tobytes()
         claims = len(mark) == _MARK_SIZE and int.from_bytes(mark[-8:], "big") == end and any(mark[:8])
-        return why_invalid(self._files, end, self._plan.check_crc) if claims else ""
+        return why_invalid(self._files.log, end, self._plan.check_crc) if claims else ""

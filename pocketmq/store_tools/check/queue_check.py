@@ -5,12 +5,12 @@ from typing import Final, NamedTuple
 
 from pocketmq.store.format.layout import BLANK_UNIT_SIZE, HOLE_TAGS_CODE
 from pocketmq.store.format.record import Record
+from pocketmq.store.offline.log_walk import Gap, read_record
+from pocketmq.store.offline.queue_files import QueueFiles
+from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, QueueExtent
-from pocketmq.store_tools.files.log_walk import Gap
-from pocketmq.store_tools.files.queue_files import QueueFiles
-from pocketmq.store_tools.files.selection import read_record
-from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 _UNITS_AT_ONCE: Final = 8192
 
@@ -71,7 +71,7 @@ class UnitCheck:
                 self.ahead += 1
                 self.ahead_from = physical_offset if self.ahead == 1 else min(self.ahead_from, physical_offset)
                 continue
-            record = read_record(self._files, physical_offset) if size > 0 and physical_offset >= 0 else None
+            record = read_record(self._files.log, physical_offset) if size > 0 and physical_offset >= 0 else None
             if record is not None and self._is_misnumbered(queue, extent, queue_offset, record):
                 self.misnumbered.append(Misnumbered(key, physical_offset, record.queue_offset, queue_offset))
             elif what := self._wrong(key, queue_offset, physical_offset, size, record):
@@ -100,7 +100,7 @@ class UnitCheck:
     def _number(self, queue: QueueFiles, queue_offset: int) -> int:
         """Return the queue offset stored in the record of a unit, -1 without a valid record."""
         units = queue.units(queue_offset, 1)
-        record = read_record(self._files, int(units["physical_offset"][0])) if len(units) else None
+        record = read_record(self._files.log, int(units["physical_offset"][0])) if len(units) else None
         return -1 if record is None else record.queue_offset
 
     def _wrong(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int, record: Record | None) -> str:

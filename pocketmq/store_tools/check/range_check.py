@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CONSUME_QUEUE_UNIT_DTYPE, EXT_ADDRESS_MAX
+from pocketmq.store.offline.log_walk import Gap, LogWalk, first_valid
+from pocketmq.store.offline.queue_files import QueueFiles, ext_row, ext_units
+from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.expected import Expected
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys
-from pocketmq.store_tools.files.log_walk import Gap, LogWalk, first_valid
-from pocketmq.store_tools.files.queue_files import QueueFiles, ext_unit
-from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 REPAIR_QUEUES: Final = "`pocketmq store repair --queues` rebuilds the queues"
 _SECOND_MS: Final = 1000
@@ -98,10 +99,11 @@ class RangeCheck:
         files, result, expected = self._files, RangeResult(), Expected()
         if files.log.file_at(begin) is None or files.log.end_offset < stop:
             files.refresh_log()
-        first = begin if is_record else first_valid(files, begin, stop)
+        first = begin if is_record else first_valid(files.log, begin, stop)
         if first is None:
             return result
-        walk = LogWalk(files, first, stop, check_crc=self._plan.check_crc, known_end=self._plan.known_end)
+        plan = self._plan
+        walk = LogWalk(files.log, first, stop, check_crc=plan.check_crc, complete_to=plan.known_end, over_gaps=True)
         for window in walk:
             if result.first < 0:
                 result.first = int(window.physical_offsets[0])
@@ -114,7 +116,7 @@ class RangeCheck:
             return result
         self._compare_units(result, expected)
         if self._plan.index is not None:
-            result.keys = compare_keys(files, self._plan.index, expected, result.first, result.end, result.gaps)
+            result.keys = compare_keys(self._plan.index, expected, result.first, result.end, result.gaps)
         return result
 
     # --- queues ----------------------------------------------------------------------------------------------------
@@ -199,11 +201,12 @@ class RangeCheck:
         same = (found == codes) & ~timed
         if timed.any():
             same |= timed & self._due_times(key, found, store_times)
-        for row in np.flatnonzero(own & ~same & (found <= EXT_ADDRESS_MAX)).tolist():
-            unit = ext_unit(self._files, key, int(found[row]))
-            if unit is not None and unit[1] == store_times[row]:
-                due = self._due_times(key, np.array([unit[0]]), store_times[row : row + 1])
-                same[row] = bool(due[0]) if timed[row] else unit[0] == codes[row]
+        rows = np.flatnonzero(own & ~same & (found <= EXT_ADDRESS_MAX))
+        if len(rows):
+            ext_codes, ext_times, is_there = ext_units(ext_row(self._files, key), found[rows])
+            due = self._due_times(key, ext_codes, store_times[rows])
+            is_right = np.where(timed[rows], due, ext_codes == codes[rows])
+            same[rows] = is_there & (ext_times == store_times[rows]) & is_right
         same_size = units["size"] == sizes
         for row in np.flatnonzero(own & ~(same & same_size)).tolist():
             path, position = queue.place(int(queue_offsets[row]))

@@ -14,13 +14,12 @@ from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
 from pocketmq.store.log.log_scan import LogScan
 from pocketmq.store.log.quarantine import apply
+from pocketmq.store.offline.log_walk import Gap, read_record
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store_tools.check import report
 from pocketmq.store_tools.check.log_check import LogCheck
 from pocketmq.store_tools.check.queue_check import Misnumbered
 from pocketmq.store_tools.check.verify import Verify
-from pocketmq.store_tools.files.log_walk import Gap
-from pocketmq.store_tools.files.selection import read_record
 from pocketmq.store_tools.files.stopped_store import stopped_store
 from pocketmq.store_tools.files.store_files import StoreFiles
 
@@ -116,7 +115,7 @@ class Repair:
             rows.load()
             for gap in gaps:
                 # Store times in a log never decrease: the filler gets the time of the record after it.
-                behind = read_record(self._files, gap.end)
+                behind = read_record(self._files.log, gap.end)
                 assert behind is not None, f"a valid record was at {gap.end}"
                 now_ms, folder = clock.message_time_ms(), f"{self._root}/quarantine"
                 apply(rows, folder, gap.begin, gap.end, gap.reason, now_ms, behind.store_timestamp_ms)

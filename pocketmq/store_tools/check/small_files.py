@@ -2,12 +2,13 @@
 
 import json
 import os
-from typing import Any, Final
+from typing import Final
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.store_checkpoint import believed
 from pocketmq.store.format.config_document import check_seal, decode_document
 from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
+from pocketmq.store.offline.store_folder import DamagedFileError
 from pocketmq.store.recovery import abort_mark, clean_stop
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.files.store_files import StoreFiles
@@ -20,14 +21,11 @@ _CHECKPOINT_NAMES: Final = ("physic_msg_timestamp_ms", "logics_msg_timestamp_ms"
 
 def known_topics(files: StoreFiles) -> frozenset[str] | None:
     """Return the topics of config/topics.json or its `.bak`; None if neither can be read."""
-    for name in ("config/topics.json", "config/topics.json.bak"):
-        try:
-            with open(files.path(name), "rb") as file:
-                document: dict[str, Any] = decode_document(file.read())
-            return frozenset(document.get("topicConfigTable", {}))
-        except (OSError, ValueError, RecursionError):
-            continue
-    return None
+    try:
+        table = files.document("topics.json").get("topicConfigTable")
+    except (DamagedFileError, OSError):
+        return None
+    return frozenset(table) if isinstance(table, dict) else None
 
 
 def dropped_topics(files: StoreFiles) -> dict[str, int]:
@@ -38,40 +36,39 @@ def dropped_topics(files: StoreFiles) -> dict[str, int]:
 
 def check_small_files(files: StoreFiles, findings: Findings) -> None:
     """Find tables and marks that cannot be read or were changed after they were written."""
-    folder = files.path("config")
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+    for name in files.names("config"):
         if name.endswith((".json", ".json.bak")):
-            _check_table(f"{folder}/{name}", findings)
+            _check_table(files, name, findings)
     _check_checkpoint(files, findings)
     _check_clean_stop(files, findings)
     path = files.path("abort")
-    data = _read(path)
+    data = files.bytes_of("abort")
     if data is not None and (problem := abort_mark.problem_of(data)):
         advice = "the next start of a broker treats it as the mark of a crash"
         findings.add(Finding(Severity.DERIVED, "abort", path, -1, problem, advice))
     path = files.path("lock")
-    data = _read(path)
+    data = files.bytes_of("lock")
     if data not in (None, b"", b"lock"):
         what = f"the file has {len(data or b'')} bytes, which no broker writes"
         findings.add(Finding(Severity.DERIVED, "lock", path, -1, what, "delete it when no broker is running"))
     _check_quarantine(files, findings)
 
 
-def _check_table(path: str, findings: Findings) -> None:
-    why = _why_invalid(path)
+def _check_table(files: StoreFiles, name: str, findings: Findings) -> None:
+    path, why = files.path("config", name), _why_invalid(files, name)
     if not why:
         return
     if path.endswith(".bak"):
         advice = "the next change of the table replaces it"
-    elif os.path.exists(f"{path}.bak") and not _why_invalid(f"{path}.bak"):
+    elif os.path.exists(f"{path}.bak") and not _why_invalid(files, f"{name}.bak"):
         advice = "a broker that cannot correct it reads its .bak"
     else:
         advice = "restore it from a copy, or delete it"
     findings.add(Finding(Severity.DERIVED, "config", path, -1, why, advice))
 
 
-def _why_invalid(path: str) -> str:
-    data = _read(path)
+def _why_invalid(files: StoreFiles, name: str) -> str:
+    data = files.bytes_of("config", name)
     if data is None:
         return ""  # it is being replaced
     try:
@@ -83,14 +80,14 @@ def _why_invalid(path: str) -> str:
 
 def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
     path = files.path("checkpoint")
-    data = _read(path)
+    data = files.bytes_of("checkpoint")
     if data is None:
         if files.log.files:
             findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, "there is no checkpoint", _FROM_LOG))
         return
     problem = believed(data)[1]
     if problem and files.is_running():
-        problem = believed(_read(path) or data)[1]  # the first read may have overlapped a write
+        problem = believed(files.bytes_of("checkpoint") or data)[1]  # the first read may have overlapped a write
     if problem:
         findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, problem, _FROM_LOG))
         return
@@ -102,9 +99,8 @@ def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
 
 
 def _check_clean_stop(files: StoreFiles, findings: Findings) -> None:
-    name = clean_stop.FILE_NAME
-    for path in (files.path(name), files.path(f"{name}.bak")):
-        data = _read(path)
+    for name in (clean_stop.FILE_NAME, f"{clean_stop.FILE_NAME}.bak"):
+        path, data = files.path(name), files.bytes_of(name)
         if data is None:
             continue
         try:
@@ -117,7 +113,7 @@ def _check_clean_stop(files: StoreFiles, findings: Findings) -> None:
 def _check_quarantine(files: StoreFiles, findings: Findings) -> None:
     """Check that each line of the quarantine log names an existing file of the size in the line."""
     path = files.path("quarantine/log.jsonl")
-    data = _read(path)
+    data = files.bytes_of("quarantine", "log.jsonl")
     for number, line in enumerate((data or b"").splitlines(), 1):
         try:
             row = json.loads(line)
@@ -133,22 +129,10 @@ def _check_quarantine(files: StoreFiles, findings: Findings) -> None:
             findings.add(Finding(Severity.DERIVED, "quarantine", path, -1, what, "the broker does not use it"))
 
 
-def _read(path: str) -> bytes | None:
-    """Return the content of the file, None if it does not exist. Raises OSError."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
 def checkpoint_times(files: StoreFiles) -> tuple[int, ...]:
     """Return the checkpoint's store times in ms up to which log, queues and index are on disk; () without a complete one."""
-    try:
-        data = files.read(files.path("checkpoint"), 0, CHECKPOINT_SIZE).tobytes()
-    except FileNotFoundError:
-        return ()
-    return CHECKPOINT_STRUCT.unpack(data)[:3] if len(data) == CHECKPOINT_SIZE else ()
+    data = files.bytes_of("checkpoint") or b""
+    return CHECKPOINT_STRUCT.unpack_from(data)[:3] if len(data) >= CHECKPOINT_SIZE else ()
 
 
 def check_checkpoint_times(

@@ -19,10 +19,10 @@ from pocketmq.store.format.layout import (
     TIMER_WHEEL_SLOT_SIZE,
 )
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.timer import timer_check
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
-from pocketmq.store_tools.files.queue_files import QueueFiles
-from pocketmq.store_tools.files.store_files import Row, StoreFiles, row
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 _FROM_LOG: Final = "the next start of a broker rebuilds the timers from the log"
 _UNITS_AT_ONCE: Final = 1 << 16
@@ -41,7 +41,7 @@ class TimerCheck:
         self._findings = findings
         self._newest_ms = newest_ms
         self._running = running
-        self._log: Row = row(files.path("timerlog"))
+        self._log = files.row("timerlog")
 
     def run(self) -> None:
         # A store without timers, or a copy without derived files, has neither.
@@ -76,7 +76,7 @@ class TimerCheck:
 
     def _check_checkpoint(self, path: str) -> int | None:
         """Return the time up to which slots are delivered; None if it cannot be read."""
-        data = _read(path) or b""
+        data = self._files.bytes_of("config", "timercheck") or b""
         if len(data) != TIMER_CHECKPOINT_FILE_SIZE:
             return None  # reported by `_check_sums`
         read_time_ms, log_end, queue_offset = TIMER_CHECKPOINT_STRUCT.unpack_from(data)[:3]
@@ -106,7 +106,7 @@ class TimerCheck:
             units_max = max(file.size - TIMER_LOG_BLANK_SIZE, 0) // TIMER_LOG_UNIT_SIZE
             for first in range(0, units_max, _UNITS_AT_ONCE):
                 count = min(_UNITS_AT_ONCE, units_max - first)
-                data = self._files.read(file.path, first * TIMER_LOG_UNIT_SIZE, count * TIMER_LOG_UNIT_SIZE)
+                data = file.read(first * TIMER_LOG_UNIT_SIZE, count * TIMER_LOG_UNIT_SIZE)
                 units = data[: len(data) // TIMER_LOG_UNIT_SIZE * TIMER_LOG_UNIT_SIZE].view(TIMER_LOG_UNIT_DTYPE)
                 written = units["size"] != 0
                 positions = file.start_offset + (first + np.arange(len(units))) * TIMER_LOG_UNIT_SIZE
@@ -135,11 +135,12 @@ class TimerCheck:
                 "timer wheel", path, -1, f"the file has {size} bytes, which is not a multiple of {TIMER_WHEEL_SLOT_SIZE}"
             )
             return
-        for begin, end in self._files.data_extents(path, size):
-            begin -= begin % TIMER_WHEEL_SLOT_SIZE
-            step = _SLOTS_AT_ONCE * TIMER_WHEEL_SLOT_SIZE
-            for start in range(begin, end, step):
-                data = self._files.read(path, start, min(step, end - start))
+        step = _SLOTS_AT_ONCE * TIMER_WHEEL_SLOT_SIZE
+        with self._files.file(path).open() as file:
+            for start in range(0, size, step):
+                if file.next_data(start) >= start + step:
+                    continue
+                data = file.read(start, step)
                 slots = data[: len(data) // TIMER_WHEEL_SLOT_SIZE * TIMER_WHEEL_SLOT_SIZE].view(TIMER_WHEEL_SLOT_DTYPE)
                 numbers = start // TIMER_WHEEL_SLOT_SIZE + np.arange(len(slots))
                 filled = slots["time"] > 0
@@ -160,19 +161,11 @@ class TimerCheck:
                     )
 
 
-def _read(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
 def check_level_offsets(files: StoreFiles, findings: Findings) -> None:
     """Find delay levels whose delivery offset is after the end of their queue."""
     path = files.path("config/delayOffset.json")
     try:
-        table = decode_document(_read(path) or b"{}").get("offsetTable")
+        table = decode_document(files.bytes_of("config", "delayOffset.json") or b"{}").get("offsetTable")
     except (ValueError, RecursionError):
         return  # reported by `check_small_files`
     for level, offset in table.items() if isinstance(table, dict) else ():

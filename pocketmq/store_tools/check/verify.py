@@ -11,6 +11,10 @@ from typing import Final
 
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
+from pocketmq.store.offline.index_files import index_file, index_files
+from pocketmq.store.offline.log_walk import why_invalid
+from pocketmq.store.offline.queue_files import QueueFiles
+from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import REPAIR_INDEX, IndexFileCheck, check_chains
 from pocketmq.store_tools.check.log_check import CUT, PATIENCE_S, POLL_S, RANGE_SIZE, LogCheck, OnProgress
@@ -24,10 +28,7 @@ from pocketmq.store_tools.check.small_files import (
     known_topics,
 )
 from pocketmq.store_tools.check.timer_check import TimerCheck, check_level_offsets
-from pocketmq.store_tools.files.index_files import find_entries, index_facts
-from pocketmq.store_tools.files.log_walk import why_invalid
-from pocketmq.store_tools.files.queue_files import QueueFiles
-from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 # How long a record may lack its unit if no broker seems to be writing.
 _PATIENCE_AT_REST_S: Final = 0.2
@@ -125,11 +126,12 @@ class Verify:
         slot_count = 0
         for path in self._files.index_paths():
             try:
-                check = check_chains(self._files, index_facts(self._files, path, slot_count))
+                check = check_chains(index_file(self._files.file(path), slot_count))
             except FileNotFoundError:
                 continue  # deleted by retention
             except ValueError as error:
-                self.result.findings.add(Finding(Severity.DERIVED, "index file", path, 0, str(error), REPAIR_INDEX))
+                what = str(error).removeprefix(f"{path}: ")
+                self.result.findings.add(Finding(Severity.DERIVED, "index file", path, 0, what, REPAIR_INDEX))
                 continue
             slot_count = check.facts.slot_count
             self.result.findings.merge(check.findings)
@@ -155,7 +157,7 @@ class Verify:
             units = [one for one in units if not self._has_unit(*one)]
             keys = [one for one in keys if not self._has_key(*one)]
             # The lock of a broker on another machine or in another container is not visible, but the log then grows.
-            is_alive = self.result.running or not why_invalid(self._files, log.end)
+            is_alive = self.result.running or not why_invalid(self._files.log, log.end)
             patience_s = PATIENCE_S if is_alive else _PATIENCE_AT_REST_S
             if not (units or keys) or time.monotonic() - began > patience_s:
                 break
@@ -189,8 +191,8 @@ class Verify:
     def _has_key(self, key_hash: int, physical_offset: int) -> bool:
         if physical_offset < self._files.log.min_offset:
             return True
-        paths = reversed(self._files.index_paths())
-        return any(offset == physical_offset for path in paths for _, offset in find_entries(self._files, path, {key_hash}))
+        newest_first = index_files(self._files, reversed(self._files.index_paths()))
+        return any(offset == physical_offset for index in newest_first for _, offset in index.find({key_hash}))
 
     def _check_units(self, log: LogCheck, plan: CheckPlan) -> None:
         """Check the units of the queues that have more units than matching records."""

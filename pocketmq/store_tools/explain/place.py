@@ -4,7 +4,6 @@ import os
 from typing import Any, Final
 
 from pocketmq.runtime.command_line.printer import Printer
-from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE
 from pocketmq.store.format.layout import (
     BLANK_UNIT_SIZE,
     CHECKPOINT_FILE_SIZE,
@@ -25,15 +24,19 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH
 from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
+from pocketmq.store.offline.index_files import index_file
+from pocketmq.store.offline.log_walk import record_bytes, why_invalid
+from pocketmq.store.offline.store_folder import DamagedFileError, RowFile, is_index_name, is_row_name
 from pocketmq.store_tools.explain.drawing import Drawing
 from pocketmq.store_tools.explain.fields import parsed
 from pocketmq.store_tools.explain.record import code_meaning, draw
-from pocketmq.store_tools.files.index_files import index_facts
-from pocketmq.store_tools.files.log_walk import record_around, record_bytes, why_invalid
 from pocketmq.store_tools.files.selection import record_keys
-from pocketmq.store_tools.files.store_files import INDEX_NAME_DIGITS, RowFile, StoreFiles
+from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import time_text
 
+# Maximum distance from a byte back to the start of its record.
+_SEARCHED_BACK: Final = 8 << 20
 _WHAT: Final = (
     "ROOT:PHYSICAL_OFFSET, or FILE:POSITION of a file in commitlog, consumequeue, consumequeue_ext, index or timerlog, "
     "of checkpoint, timerwheel or config/timercheck"
@@ -78,7 +81,7 @@ def _in_file(path: str, position: int) -> Drawing:
         raise PlaceError(f"{path} has {size} bytes, so it has no byte {position}")
     kind = os.path.basename(os.path.dirname(os.path.dirname(folder)))
     above = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
-    is_row = len(name) == FILE_NAME_SIZE and name.isdigit()
+    is_row = is_row_name(name)
     if is_row and kind == "consumequeue":
         return _unit(StoreFiles(above), RowFile(path, int(name), size), position)
     if is_row and kind == "consumequeue_ext":
@@ -88,8 +91,8 @@ def _in_file(path: str, position: int) -> Drawing:
     if is_row:
         files = StoreFiles(os.path.dirname(folder), folder)
         return _log(files, RowFile(path, int(name), size), position)
-    if os.path.basename(folder) == "index" and len(name) == INDEX_NAME_DIGITS:
-        return _index(StoreFiles(os.path.dirname(folder)), path, position)
+    if os.path.basename(folder) == "index" and is_index_name(name):
+        return _index(StoreFiles(os.path.dirname(folder)), RowFile(path, 0, size), position)
     if name in _SMALL:
         return _SMALL[name](path, position)
     raise PlaceError(f"the format of {path} is unknown: expected {_WHAT}")
@@ -107,8 +110,20 @@ def _physical(files: StoreFiles, physical_offset: int) -> Drawing:
 
 
 def _log(files: StoreFiles, file: RowFile, position: int) -> Drawing:
-    begin = record_around(files, file, position)
+    begin = _record_around(files, file, position)
     return draw(files, file, position if begin is None else begin, position)
+
+
+def _record_around(files: StoreFiles, file: RowFile, position: int) -> int | None:
+    """Return the position of the valid record that contains the byte `position` of a file, or begins there; else None."""
+    begin = max(0, position - _SEARCHED_BACK)
+    data = file.read(begin, position - begin + MARK_SIZE)
+    for start in reversed(record_candidates(data, file.start_offset + begin).tolist()):
+        at = begin + int(start)
+        size = int.from_bytes(file.read(at, 4).tobytes(), "big", signed=True)
+        if at == position or (at < position < at + size and not why_invalid(files.log, file.start_offset + at)):
+            return at
+    return None
 
 
 # --- queues -----------------------------------------------------------------------------------------------------------
@@ -118,7 +133,7 @@ def _unit(files: StoreFiles, file: RowFile, position: int) -> Drawing:
     topic, queue_id = file.path.split("/")[-3], file.path.split("/")[-2]
     begin = position - position % CONSUME_QUEUE_UNIT_SIZE
     queue_offset = (file.start_offset + begin) // CONSUME_QUEUE_UNIT_SIZE
-    data = files.read(file.path, begin, CONSUME_QUEUE_UNIT_SIZE).tobytes()
+    data = file.read(begin, CONSUME_QUEUE_UNIT_SIZE).tobytes()
     drawing = Drawing(f"queue unit {queue_offset} of {topic}/{queue_id}, byte {begin} of {file.path}", begin, position)
     if len(data) < CONSUME_QUEUE_UNIT_SIZE:
         drawing.wrong("the file ends in the middle of the unit")
@@ -144,11 +159,11 @@ def _record_values(drawing: Drawing, files: StoreFiles, physical_offset: int, si
     if physical_offset < files.log.min_offset:
         drawing.below(f"the record is deleted: retention has deleted the log up to {files.log.min_offset}")
         return None
-    reason = why_invalid(files, physical_offset)
+    reason = why_invalid(files.log, physical_offset)
     if reason:
         drawing.wrong(f"there is no valid record at physical offset {physical_offset}: {reason}")
         return None
-    values = {field.name: field.value for field in parsed(RECORD, bytes(record_bytes(files, physical_offset)))}
+    values = {field.name: field.value for field in parsed(RECORD, bytes(record_bytes(files.log, physical_offset)))}
     if size is not None and values["total_size"] != size:
         drawing.wrong(f"the record has {values['total_size']} bytes")
     return values
@@ -177,22 +192,21 @@ def _ext(file: RowFile, position: int) -> Drawing:
 
 
 def _bytes(path: str, begin: int, size: int) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(begin)
-        return file.read(size)
+    return RowFile(path, 0, begin + size).read(begin, size).tobytes()
 
 
 # --- index ------------------------------------------------------------------------------------------------------------
 
 
-def _index(files: StoreFiles, path: str, position: int) -> Drawing:
+def _index(files: StoreFiles, file: RowFile, position: int) -> Drawing:
+    path = file.path
     try:
-        facts = index_facts(files, path)
-    except ValueError as error:
-        raise PlaceError(f"{path}: {error}") from None
+        facts = index_file(file)
+    except DamagedFileError as error:
+        raise PlaceError(str(error)) from None
     if position < INDEX_HEADER_SIZE:
         drawing = Drawing(f"header of index file {path}", 0, position)
-        drawing.fields("INDEX_HEADER", files.read(path, 0, INDEX_HEADER_SIZE).tobytes())
+        drawing.fields("INDEX_HEADER", file.read(0, INDEX_HEADER_SIZE).tobytes())
         drawing.below(f"{facts.slot_count} slots from byte {INDEX_HEADER_SIZE} on")
         drawing.below(f"room for {facts.entry_count_max} entries from byte {facts.entries_start} on")
         return drawing
@@ -200,14 +214,14 @@ def _index(files: StoreFiles, path: str, position: int) -> Drawing:
         slot = (position - INDEX_HEADER_SIZE) // INDEX_SLOT_SIZE
         begin = INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE
         drawing = Drawing(f"slot {slot} of index file {path}, byte {begin}", begin, position)
-        number = drawing.fields("INDEX_SLOT", files.read(path, begin, INDEX_SLOT_SIZE).tobytes())["entry_number"]
+        number = drawing.fields("INDEX_SLOT", file.read(begin, INDEX_SLOT_SIZE).tobytes())["entry_number"]
         if number:
             drawing.below(f"entry {number} is at byte {facts.entry_position(number)}")
         return drawing
     number = (position - facts.entries_start) // INDEX_ENTRY_SIZE
     begin = facts.entry_position(number)
     drawing = Drawing(f"entry {number} of index file {path}, byte {begin}", begin, position)
-    data = files.read(path, begin, INDEX_ENTRY_SIZE).tobytes()
+    data = file.read(begin, INDEX_ENTRY_SIZE).tobytes()
     key_hash, physical_offset, time_diff_s, _ = INDEX_ENTRY_STRUCT.unpack(data)
     meanings = {
         "key_hash": f"|String.hashCode| of topic#key; slot {key_hash % facts.slot_count}",

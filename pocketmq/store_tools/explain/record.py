@@ -29,13 +29,14 @@ from pocketmq.store.format.message import (
 )
 from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, TAGS, decode_properties
 from pocketmq.store.format.record import CRC_MASK, PROPERTIES_SIZE_MAX
+from pocketmq.store.offline.index_files import index_files
+from pocketmq.store.offline.log_walk import UNWRITTEN, first_valid, why_invalid
+from pocketmq.store.offline.queue_files import QueueFiles
+from pocketmq.store.offline.store_folder import RowFile
 from pocketmq.store_tools.explain.drawing import WRONG, Drawing, note, preview
 from pocketmq.store_tools.explain.fields import Field, parsed
-from pocketmq.store_tools.files.index_files import find_entries, index_facts
-from pocketmq.store_tools.files.log_walk import UNWRITTEN, first_valid, why_invalid
-from pocketmq.store_tools.files.queue_files import QueueFiles
 from pocketmq.store_tools.files.selection import record_keys
-from pocketmq.store_tools.files.store_files import RowFile, StoreFiles
+from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, time_text
 
 _TRANSACTIONS: Final = {0x4: "prepared", 0x8: "commit", 0xC: "rolled back"}
@@ -66,19 +67,19 @@ def flag_names(sys_flag: int) -> str:
 def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
     """Return the drawing of the record, BLANK or unwritten bytes at `position` of a log file. Raises OSError."""
     physical_offset = file.start_offset + position
-    reason = why_invalid(files, physical_offset)
-    head = files.read(file.path, position, 8).tobytes()
+    reason = why_invalid(files.log, physical_offset)
+    head = file.read(position, 8).tobytes()
     if len(head) == 8 and int.from_bytes(head[4:], "big", signed=True) == BLANK_MAGIC_CODE:
         return _draw_blank(file, position, head, mark)
     if reason == UNWRITTEN or len(head) < 8:
         drawing = Drawing(f"physical offset {physical_offset}: {UNWRITTEN}", position, mark)
-        data = files.read(file.path, position, _SHOWN_UNWRITTEN).tobytes()
+        data = file.read(position, _SHOWN_UNWRITTEN).tobytes()
         drawing.row(0, data, "(unwritten)", "", "the end of the log, or preallocated bytes after it")
         _tell_next(drawing, files, physical_offset)
         return drawing
     size = int.from_bytes(head[:4], "big", signed=True)
     whole = max(min(size, file.size - position), min(256, file.size - position)) if size > 0 else 256
-    data = files.read(file.path, position, whole).tobytes()
+    data = file.read(position, whole).tobytes()
     what = "invalid record" if reason else "record"
     drawing = Drawing(f"{what} at physical offset {physical_offset}, byte {position} of {file.path}", position, mark)
     fields = list(parsed(RECORD, data))
@@ -94,7 +95,7 @@ def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
 
 
 def _tell_next(drawing: Drawing, files: StoreFiles, physical_offset: int) -> None:
-    following = first_valid(files, physical_offset + 1, files.log.end_offset)
+    following = first_valid(files.log, physical_offset + 1, files.log.end_offset)
     drawing.below("no valid record follows" if following is None else f"the next valid record is at {following}")
 
 
@@ -190,9 +191,9 @@ def _tell_pointers(drawing: Drawing, files: StoreFiles, physical_offset: int, va
     for key in keys:
         key_hash = key_hashes([f"{topic}#{key}"])[0]
         found = [
-            f"entry {number}, {path}:{index_facts(files, path).entry_position(number)}"
-            for path in files.index_paths()
-            for number, offset in find_entries(files, path, {key_hash})
+            f"entry {number}, {index.path}:{index.entry_position(number)}"
+            for index in index_files(files)
+            for number, offset in index.find({key_hash})
             if offset == physical_offset
         ]
         drawing.below(f"key {key} (hash of {topic}#{key}: {key_hash}): {'; '.join(found) or 'not in the index'}")

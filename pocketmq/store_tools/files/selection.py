@@ -10,11 +10,12 @@ import msgspec
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from pocketmq.store.format.record import BadRecordError, Record, check_record, decode_record
-from pocketmq.store_tools.files.index_files import find_key
-from pocketmq.store_tools.files.log_walk import LogWalk, first_valid, record_bytes
-from pocketmq.store_tools.files.queue_files import QueueFiles, newest_record_end
-from pocketmq.store_tools.files.store_files import QueueKey, StoreFiles
+from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.offline.index_files import index_files
+from pocketmq.store.offline.log_walk import LogWalk, first_valid, read_record
+from pocketmq.store.offline.queue_files import QueueFiles, newest_record_end
+from pocketmq.store.offline.store_folder import QueueKey
+from pocketmq.store_tools.files.store_files import StoreFiles
 
 _TIME_MAX_MS: Final = (1 << 63) - 1
 _UNITS_AT_ONCE: Final = 4096
@@ -80,21 +81,11 @@ def select(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator[
         yield from _by_log(files, selection, damage)
         return
     for physical_offset in offsets:
-        record = read_record(files, physical_offset)
+        record = read_record(files.log, physical_offset)
         if record is None:
             damage.unreadable += 1
         elif selection.matches(record):
             yield record
-
-
-def read_record(files: StoreFiles, physical_offset: int) -> Record | None:
-    """Return the valid record at `physical_offset`, None without one."""
-    try:
-        view = record_bytes(files, physical_offset)
-        check_record(view, 0, physical_offset, complete_to=physical_offset + len(view))
-        return decode_record(view)
-    except (BadRecordError, FileNotFoundError):
-        return None
 
 
 # --- by the index -----------------------------------------------------------------------------------------------------
@@ -104,7 +95,7 @@ def _by_index(files: StoreFiles, selection: Selection) -> Iterator[int]:
     assert selection.key is not None
     topics = [selection.topic] if selection.topic is not None else sorted({topic for topic, _ in files.queue_keys()})
     wanted = set(key_hashes([f"{topic}#{selection.key}" for topic in topics])) if topics else set[int]()
-    found = {offset for path in files.index_paths() for offset in find_key(files, path, wanted)}
+    found = {offset for index in index_files(files) for _, offset in index.find(wanted)}
     min_offset = files.log.min_offset
     yield from sorted(offset for offset in found if offset >= min_offset)
 
@@ -140,7 +131,7 @@ def _queue_offsets(files: StoreFiles, key: QueueKey, selection: Selection) -> It
                 return
             yield physical_offset
         if selection.to_ms < _TIME_MAX_MS:
-            last = read_record(files, int(units["physical_offset"][-1]))
+            last = read_record(files.log, int(units["physical_offset"][-1]))
             if last is not None and last.store_timestamp_ms > selection.to_ms:
                 return
 
@@ -150,7 +141,7 @@ def _first_from(files: StoreFiles, queue: QueueFiles, begin: int, end: int, from
     while begin < end:
         middle = (begin + end) // 2
         units = queue.units(middle, 1)
-        record = read_record(files, int(units["physical_offset"][0])) if len(units) else None
+        record = read_record(files.log, int(units["physical_offset"][0])) if len(units) else None
         if record is None:
             return begin  # damage: read all units
         if record.store_timestamp_ms < from_ms:
@@ -165,7 +156,7 @@ def _first_from(files: StoreFiles, queue: QueueFiles, begin: int, end: int, from
 
 def _by_log(files: StoreFiles, selection: Selection, damage: Damage) -> Iterator[Record]:
     begin = _log_begin(files, selection)
-    walk = LogWalk(files, begin, min(files.log.end_offset, selection.to_physical_offset))
+    walk = LogWalk(files.log, begin, selection.to_physical_offset, over_gaps=True)
     gaps = 0
     for window in walk:
         if len(walk.gaps) > gaps:
@@ -188,13 +179,13 @@ def _log_begin(files: StoreFiles, selection: Selection) -> int:
     log = files.log
     begin = log.min_offset
     if selection.from_physical_offset > begin:
-        begin = first_valid(files, selection.from_physical_offset, log.end_offset) or log.end_offset
+        begin = first_valid(files.log, selection.from_physical_offset, log.end_offset) or log.end_offset
     if selection.from_ms:
         low, high = begin, log.end_offset
         # For such a short distance reading is faster than another search step.
         while high - low > 1 << 20:
             middle = (low + high) // 2
-            found = first_valid(files, middle, high)
+            found = first_valid(files.log, middle, high)
             if found is None or (time_ms := _store_time_ms(files, found)) is None or time_ms >= selection.from_ms:
                 high = middle
             else:
@@ -204,5 +195,5 @@ def _log_begin(files: StoreFiles, selection: Selection) -> int:
 
 
 def _store_time_ms(files: StoreFiles, physical_offset: int) -> int | None:
-    record = read_record(files, physical_offset)
+    record = read_record(files.log, physical_offset)
     return None if record is None else record.store_timestamp_ms

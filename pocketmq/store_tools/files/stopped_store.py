@@ -7,8 +7,8 @@ from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store_tools.files.index_files import index_facts
-from pocketmq.store_tools.files.queue_files import ext_row
+from pocketmq.store.offline.index_files import index_files
+from pocketmq.store.offline.queue_files import ext_row
 from pocketmq.store_tools.files.store_files import StoreFiles
 
 # maxMessageSize of a broker does not apply here.
@@ -55,10 +55,6 @@ def _take_sizes(config: MessageStoreConfig, files: StoreFiles) -> None:
         config.mapped_file_size_consume_queue_ext = size
     config.enable_multi_dispatch = True
     config.enable_lmq = any(topic.startswith("%LMQ%") for topic, _ in keys)
-    for path in files.index_paths():
-        try:
-            facts = index_facts(files, path)
-        except (ValueError, FileNotFoundError):
-            continue
-        config.max_hash_slot_num, config.max_index_num = facts.slot_count, facts.entry_count_max
-        break
+    index = next(index_files(files), None)
+    if index is not None:
+        config.max_hash_slot_num, config.max_index_num = index.slot_count, index.entry_count_max
