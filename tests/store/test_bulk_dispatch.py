@@ -19,7 +19,7 @@ from pocketmq.store.format.record import decode_dispatch_request, encode_record,
 from pocketmq.store.format.record_chain import chained
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.log.log_scan import LogScan
+from pocketmq.store.offline.log_walk import LogWalk
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
@@ -147,7 +147,7 @@ def test_bulk_dispatch_of_golden_logs_writes_the_same_bytes(tmp_path: Path, name
     size = next(folder.iterdir()).stat().st_size
     files = MappedFileQueue(FileDisk(), str(folder), size)
     files.load()
-    windows = list(LogScan(files, files.min_offset, window_size=50_000))
+    windows = list(LogWalk(files, files.min_offset, window_size=50_000))
     ours, theirs = Target(tmp_path / "bulk"), Target(tmp_path / "single")
     bulk = ours.bulk()
     for window in windows:

@@ -612,7 +612,8 @@ def test_surplus_queues_and_files_are_ignored() -> None:
 def test_killed_recovery_resumes_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recovery, "checkpoint_interval", FILE_SIZE)
     monkeypatch.setattr(
-        "pocketmq.store.log.log_scan.LogScan.__init__.__kwdefaults__", {"check_crc": True, "window_size": 4096}
+        "pocketmq.store.offline.log_walk.LogWalk.__init__.__kwdefaults__",
+        {"check_crc": True, "complete_to": 0, "over_gaps": False, "window_size": 4096},
     )
     disk = MemoryDisk()
     clock = SteppedClock()

@@ -9,6 +9,7 @@ A store may have more files than a process may have mappings. A file is mapped w
 `__getattr__` at the next access.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -117,9 +118,17 @@ class MappedFile:
             return
         region.release_memory(start, end)
 
-    def next_data(self, start: int) -> int:
-        """Return the first byte from `start` on outside the file's holes, or the file size. Holes are slow to read."""
-        return self.region.next_data(start, self.size)
+    def open(self) -> "AbstractContextManager[MappedFile]":
+        """Return the file for several reads (`store.offline.file_bytes`)."""
+        return nullcontext(self)
+
+    def read(self, position: int, size: int, buffer: object = None) -> npt.NDArray[np.uint8]:
+        """Return up to `size` bytes of the mapping; do not keep them."""
+        return self.array[position : position + size]
+
+    def next_data(self, position: int) -> int:
+        """Return the first byte from `position` on outside the file's holes, or the file size. Holes are slow to read."""
+        return self.region.next_data(position, self.size)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.host import host_text
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
 from pocketmq.store.format.record import BadRecordError, Record, bounds, decode_record, is_blank
-from pocketmq.store.log.log_scan import LogScan
+from pocketmq.store.offline.log_walk import LogWalk
 
 RecordAt = Callable[[int], Awaitable[bytes | None]]
 """Returns the other log's record at a physical offset, None if it has none there."""
@@ -136,7 +136,7 @@ async def _equal_count(files: MappedFileQueue, offsets: Sequence[int], record_at
 def offsets_in_file(files: MappedFileQueue, start_offset: int) -> Sequence[int]:
     """Return the physical offsets of the records in the file that begins at `start_offset`."""
     found = []
-    for window in LogScan(files, start_offset, check_crc=False):
+    for window in LogWalk(files, start_offset, check_crc=False):
         offsets = window.physical_offsets
         found.append(offsets[offsets < start_offset + files.file_size].copy())
         if len(found[-1]) < len(offsets):

@@ -133,7 +133,8 @@ class FileWalk:
                 if len(buffer) < size_there:
                     buffer = np.empty(size_there, np.uint8)
                 data = bytes_.read(self.position, size_there, buffer)
-                window, invalid = self._records(data, stop - self.position)
+                at_end = len(data) < size_there  # the file was truncated since its size was read
+                window, invalid = self._records(data, stop - self.position, at_end)
                 rest = data
                 if len(window):
                     begin = self.position
@@ -150,15 +151,23 @@ class FileWalk:
                 if self.position >= stop:
                     wanted = MARK_SIZE
                     continue
-                wanted = self._next_size(rest, at_end=size_there < size)
+                wanted = self._next_size(rest, at_end)
                 if wanted == 0:
                     return
 
-    def _records(self, data: Bytes, stop: int) -> tuple[RecordWindow, bool]:
+    @property
+    def _physical_offset(self) -> int:
+        return self._file.start_offset + self.position
+
+    def _records(self, data: Bytes, stop: int, at_end: bool) -> tuple[RecordWindow, bool]:
         """Return the records in `data` that begin before `stop`, and whether an invalid one follows them."""
-        physical_offset = self._file.start_offset + self.position
+        physical_offset = self._physical_offset
         starts, sizes = linked(data, physical_offset)
         within = int(np.searchsorted(starts, stop))
+        # The bytes behind a record show whether it is torn.
+        known_to = len(data) if at_end or self.position + len(data) == self._file.size else len(data) - BLANK_SIZE
+        if within and starts[within - 1] + sizes[within - 1] > known_to:
+            within -= 1
         window = RecordWindow(data, physical_offset, starts[:within], sizes[:within])
         invalid = self._first_invalid(window) if within else None
         return (window, False) if invalid is None else (window.rows(slice(invalid)), True)
@@ -177,15 +186,16 @@ class FileWalk:
         if len(rest) < MARK_SIZE and not at_end and room > len(rest):
             return MARK_SIZE
         self.ending = Ending.BROKEN
-        if len(rest) < BLANK_SIZE:
+        if at_end or len(rest) < BLANK_SIZE:
             return 0
         if is_blank(rest, room):
             self.ending = Ending.BLANK
             return 0
         size, _ = BLANK_STRUCT.unpack(rest[:BLANK_SIZE].tobytes())
-        if len(rest) < size <= room and len(record_candidates(rest[:MARK_SIZE], self._file.start_offset + self.position)):
+        wanted = min(size + BLANK_SIZE, room)
+        if len(rest) < wanted and size <= room and len(record_candidates(rest[:MARK_SIZE], self._physical_offset)):
             self.ending = Ending.STOP
-            return int(size)
+            return int(wanted)
         return 0
 
 

@@ -27,7 +27,7 @@ from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log import quarantine
 from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.log.log_scan import LogScan, next_valid_record
+from pocketmq.store.offline.log_walk import LogWalk, valid_behind
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.queue.queue_checksums import SumCheck
@@ -130,7 +130,7 @@ class Recovery:
         known, files = self.known, self._files
         if not files.min_offset < known.log_begin <= files.max_offset or not files.files:
             return
-        scan = LogScan(files, files.min_offset, check_crc=self._check_crc)
+        scan = LogWalk(files, files.min_offset, check_crc=self._check_crc)
         for _ in scan:
             if scan.position >= known.log_begin:
                 break
@@ -310,7 +310,7 @@ class Recovery:
         """Pass every record from `start` on to `dispatch`, repairing the log. Return the physical offset of the end."""
         position, total = start, self._files.max_offset - start
         while True:
-            scan = LogScan(self._files, position, check_crc=self._check_crc, complete_to=self._complete_to)
+            scan = LogWalk(self._files, position, check_crc=self._check_crc, complete_to=self._complete_to)
             for window in scan:
                 self._last_window = window.physical_offsets.tolist()
                 self._note_last(self._last_window[-1])
@@ -354,12 +354,10 @@ class Recovery:
 
         It had been synced, in log order, if the records before it are all older than the newest synced time.
         """
-        synced_ms, file_size = self._report.synced_timestamp_ms, self._files.file_size
+        synced_ms = self._report.synced_timestamp_ms
         if synced_ms is not None and self._last_store_timestamp_ms >= synced_ms:
             return None
-        # No record can begin closer than the smallest record size; what looks like one is part of the bad record.
-        nearest = min(position + quarantine.FILLER_SIZE_MIN, position - position % file_size + file_size)
-        valid = recovery_start.behind_sizes(self._files, position) or next_valid_record(self._files, nearest - 1)
+        valid = valid_behind(self._files, position)
         if valid is not None and synced_ms is not None and self._last_record < 0 and self._files.min_offset:
             # No record is left before it, and the newest synced one may be deleted, so the intact record must be older.
             record = recovery_start.record_at(self._files, valid)

@@ -23,7 +23,7 @@ from pocketmq.store.format.record import (
 )
 from pocketmq.store.format.record_chain import record_candidates
 from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.log.log_scan import LogScan
+from pocketmq.store.offline.log_walk import LogWalk
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
@@ -37,7 +37,7 @@ _SEARCHED_MAX: Final = 8 << 20
 def record_at(files: MappedFileQueue, physical_offset: int, check_crc: bool = True) -> tuple[int, int] | None:
     """Return (size, store time in ms) of the record at `physical_offset`, or None if it is not intact.
 
-    It may be the last record of the log and end in a zero byte: that it is complete is for `LogScan` to decide.
+    It may be the last record of the log and end in a zero byte: that it is complete is for `LogWalk` to decide.
     """
     file = files.file_at(physical_offset)
     if file is None:
@@ -62,22 +62,6 @@ def past_blank(files: MappedFileQueue, end: int) -> int:
     """Return `end`, or the end of the file if a BLANK mark follows."""
     file = files.file_at(end)
     return end if file is None or not is_blank(file.view, end - file.start_offset) else file.start_offset + file.size
-
-
-def behind_sizes(files: MappedFileQueue, position: int) -> int | None:
-    """Return where the next record begins according to the sizes in a bad record, if an intact record is there.
-
-    Only the contents are damaged then. A search could instead take parts of its body, which any client can write, for
-    records.
-    """
-    file = files.file_at(position)
-    assert file is not None
-    try:
-        end = position + bounds(file.view, position - file.start_offset)[0]
-    except BadRecordError:
-        return None
-    end = past_blank(files, end)
-    return end if record_at(files, end) is not None else None
 
 
 def nothing_behind(files: MappedFileQueue, end: int) -> bool:
@@ -207,7 +191,7 @@ def _gap(files: MappedFileQueue, index: IndexService) -> int | None:
 
 def _has_keys(files: MappedFileQueue, after: int, end: int) -> bool:
     """Return whether a record after the one at `after` and before `end` has a key to be indexed."""
-    for window in LogScan(files, max(after, files.min_offset), check_crc=False) if after + 1 < end else ():
+    for window in LogWalk(files, max(after, files.min_offset), check_crc=False) if after + 1 < end else ():
         begins = window.physical_offsets
         keyed = (window.property_spans(b"KEYS")[0] >= 0) | (window.property_spans(b"UNIQ_KEY")[0] >= 0)
         if (keyed & (begins > after) & (begins < end)).any():

@@ -12,9 +12,8 @@ from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
-from pocketmq.store.log.log_scan import LogScan
 from pocketmq.store.log.quarantine import apply
-from pocketmq.store.offline.log_walk import Gap, read_record
+from pocketmq.store.offline.log_walk import Gap, LogWalk, read_record
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store_tools.check import report
 from pocketmq.store_tools.check.log_check import LogCheck
@@ -136,7 +135,7 @@ class Repair:
         store.index.destroy()
         bulk = BulkDispatcher(store.queues, store.index, store.delay_levels)
         begin = store.min_physical_offset
-        scan = LogScan(store.commit_log.mapped_files, begin)
+        scan = LogWalk(store.commit_log.mapped_files, begin)
         for window in scan:
             bulk.dispatch(window, only=frozenset())
             on_progress("indexing", scan.position - begin, store.max_physical_offset - begin)

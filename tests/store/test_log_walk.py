@@ -11,7 +11,7 @@ from pocketmq.store.disk.open_files import resident_memory
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.record import BadRecordError, check_record, encode_record, is_blank, record_size, topic_part
-from pocketmq.store.log.log_scan import LogScan, next_valid_record
+from pocketmq.store.offline.log_walk import UNWRITTEN, LogWalk, first_valid
 
 FILE_SIZE = 4096
 
@@ -49,8 +49,8 @@ class Log:
         return files
 
 
-def scanned(files: MappedFileQueue, start: int, window_size: int = 1000) -> tuple[list[int], LogScan]:
-    scan = LogScan(files, start, window_size=window_size)
+def scanned(files: MappedFileQueue, start: int, window_size: int = 1000) -> tuple[list[int], LogWalk]:
+    scan = LogWalk(files, start, window_size=window_size)
     found: list[int] = []
     for window in scan:
         found += window.physical_offsets.tolist()
@@ -83,7 +83,7 @@ def test_a_scan_goes_over_files_and_records_larger_than_its_window(tmp_path: Pat
         log.append(bytes([n]) * (n * 37 % 1500))
     found, scan = scanned(log.open(tmp_path), first, window_size)
     assert found == log.starts and len(log.files) > 5
-    assert (scan.position, scan.reason) == (log.position, "magic code 0x00000000 is not a record's")
+    assert (scan.position, scan.reason) == (log.position, UNWRITTEN)
     found, _ = scanned(log.open(tmp_path), log.starts[40], window_size)
     assert found == log.starts[40:]
 
@@ -122,9 +122,9 @@ def test_scan_reports_why_a_record_is_invalid(tmp_path: Path) -> None:
     files = log.open(tmp_path)
     found, scan = scanned(files, 0)
     assert found == log.starts[:3] and scan.position == log.starts[3] and "CRC" in scan.reason
-    assert next_valid_record(files, scan.position) == log.starts[4]
-    assert next_valid_record(files, log.starts[4]) is None
-    unchecked = LogScan(files, 0, check_crc=False)
+    assert first_valid(files, scan.position + 1) == log.starts[4]
+    assert first_valid(files, log.starts[4] + 1) is None
+    unchecked = LogWalk(files, 0, check_crc=False)
     assert [offset for window in unchecked for offset in window.physical_offsets.tolist()] == log.starts
 
 
@@ -138,8 +138,8 @@ def test_next_valid_record_may_be_in_a_later_file_and_is_never_stale(tmp_path: P
     log.files[1][second - FILE_SIZE + 100] ^= 1
     files = log.open(tmp_path)
     last_of_first = max(start for start in log.starts if start < FILE_SIZE)
-    assert next_valid_record(files, last_of_first) == log.starts[log.starts.index(second) + 1]
-    assert next_valid_record(files, -5) == 0
+    assert first_valid(files, last_of_first + 1) == log.starts[log.starts.index(second) + 1]
+    assert first_valid(files, -5 + 1) == 0
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
@@ -155,8 +155,8 @@ def test_next_valid_record_is_found_behind_a_hole_in_the_file(tmp_path: Path, be
     files = MappedFileQueue(FileDisk(), str(tmp_path), file_size)
     files.load()
     resident = resident_memory()
-    assert next_valid_record(files, 88) == begin
-    assert next_valid_record(files, begin) is None
+    assert first_valid(files, 88 + 1) == begin
+    assert first_valid(files, begin + 1) is None
     assert resident_memory() - resident < 64 << 20, "the hole was read"
 
 
@@ -183,7 +183,7 @@ def test_scan_of_a_damaged_log_ends_as_a_scan_record_by_record(tmp_path: Path, s
     files = log.open(tmp_path)
     found, scan = scanned(files, log.first, chance.choice((1, 500, 1 << 20)))
     assert (found, scan.position) == one_by_one(log, log.first)
-    after = next_valid_record(files, scan.position)
+    after = first_valid(files, scan.position + 1)
     assert after is None or one_by_one(log, after)[0]
 
 
@@ -199,4 +199,4 @@ def test_scan_of_random_bytes_finds_no_record(tmp_path: Path, seed: int) -> None
         log.files[0][at + 4 : at + 8] = magic
         log.files[0][at + 28 : at + 36] = at.to_bytes(8, "big")
     files = log.open(tmp_path)
-    assert scanned(files, 0)[0] == [] and next_valid_record(files, 0) is None
+    assert scanned(files, 0)[0] == [] and first_valid(files, 0 + 1) is None
