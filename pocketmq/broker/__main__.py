@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, pid_file
         from pocketmq.runtime.clock import SystemClock, VirtualClock
-        from pocketmq.runtime.log_config import LogConfig
+        from pocketmq.runtime.log import LogConfig
         from pocketmq.store.config import MessageStoreConfig
 
         kept = Path(MessageStoreConfig().store_path(KEPT_FILE))

@@ -22,9 +22,9 @@ from pocketmq.broker.config import BrokerConfig, check
 from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave
 from pocketmq.broker.handlers import ROUTES
-from pocketmq.broker.priority import run_in_real_time
 from pocketmq.broker.services import Services
 from pocketmq.broker.startup.ports import reserve_ports, share
+from pocketmq.broker.startup.priority import run_in_real_time
 from pocketmq.broker.stats.stats import SAMPLE_STEP_S
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.codes import RequestCode

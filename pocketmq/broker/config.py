@@ -11,7 +11,6 @@ import socket
 from dataclasses import dataclass, field
 from typing import Final
 
-from pocketmq.broker.priority import PRIORITY_MAX
 from pocketmq.metrics.config import MetricsConfig
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.codes import RequestCode
@@ -59,7 +58,7 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     server_channel_max_idle_time_seconds: int = setting(120, low=1)
     enable_controller_mode: bool = False
     """5.x: masters elected by a controller; refused at start."""
-    real_time_priority: int = setting(0, low=0, high=PRIORITY_MAX)
+    real_time_priority: int = setting(0, low=0, high=99)
     """Real-time priority of the event loop's thread; 0: an ordinary thread."""
 
     max_held_requests: int = setting(100_000, low=1)

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from pocketmq.cli import settings as setting_files
 from pocketmq.cli.processes import Server, start_broker, start_namesrv
-from pocketmq.runtime.log_config import LogConfig
+from pocketmq.runtime.log import LogConfig
 
 LOOPBACK: Final = "127.0.0.1"
 CLUSTER_NAME: Final = "DefaultCluster"

@@ -13,7 +13,7 @@ from pocketmq.runtime import config_file
 from pocketmq.runtime.command_line.commands import warn
 from pocketmq.runtime.config import bind, items_of, nearest, unknown_key
 from pocketmq.runtime.error_text import system_reason
-from pocketmq.runtime.log_config import LogConfig
+from pocketmq.runtime.log import LogConfig
 from pocketmq.store.config import MessageStoreConfig
 
 NAMESRV_PORT: Final = 9876

@@ -23,7 +23,7 @@ from pocketmq.runtime.command_line.commands import say, warn
 from pocketmq.runtime.config import bind
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError
-from pocketmq.runtime.log_config import LogConfig
+from pocketmq.runtime.log import LogConfig
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk

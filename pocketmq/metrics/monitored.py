@@ -12,10 +12,10 @@ from typing import Final, Generic, TypeVar
 
 from pocketmq.metrics.config import MetricsConfig
 from pocketmq.metrics.family import Source
-from pocketmq.metrics.http_server import HttpRequest, HttpResponse, HttpServer
 from pocketmq.metrics.loop_monitor import STUCK_S, LoopMonitor
 from pocketmq.metrics.loop_work import LoopStuck, on_loop
 from pocketmq.metrics.page import Page
+from pocketmq.runtime.http_server import HttpRequest, HttpResponse, HttpServer
 from pocketmq.runtime.lifecycle import Service, StartError, listening
 
 log = logging.getLogger("metrics")
@@ -74,7 +74,8 @@ class Monitored(Generic[S]):
         self._loop = asyncio.get_running_loop()
         self._monitor = LoopMonitor(self._loop)
         self._page = Page(self._loop, self._monitor)
-        http = HttpServer({"/metrics": self._metrics, "/health/live": self._live, "/health/ready": self._ready})
+        routes = {"/metrics": self._metrics, "/health/live": self._live, "/health/ready": self._ready}
+        http = HttpServer("metricsPort", log, routes)
         try:
             with listening(host, port, "metricsPort"):
                 http.start(host, port)

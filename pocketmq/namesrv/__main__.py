@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.namesrv.namesrv import NameServer
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, pid_file
-        from pocketmq.runtime.log_config import LogConfig
+        from pocketmq.runtime.log import LogConfig
 
         kept = kept_file(NamesrvConfig())
         declared = [NamesrvConfig, TlsConfig, LogConfig]

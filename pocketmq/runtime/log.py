@@ -9,9 +9,11 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
-from pocketmq.runtime.log_config import LogConfig, LogFormat
+from pocketmq.runtime.config import setting
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped, escaped
 
 FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s - %(message)s"
@@ -23,6 +25,28 @@ LINES_MAX: Final = 1000
 PLACES_MAX: Final = 1000
 """Maximum number of places whose lines are counted."""
 _MINUTE_S: Final = 60.0
+
+
+class LogFormat(Enum):
+    """Form of a log record."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass
+class LogConfig:
+    """PocketMQ's own config keys; Apache configures its log by files of logback."""
+
+    log_directory: str = ""
+    """Folder of the log file; `~/logs/rocketmqlogs` is Apache's. Empty: everything goes to standard error, else only
+    warnings and errors do."""
+    log_format: LogFormat = LogFormat.TEXT
+    """text or json."""
+    log_file_size: int = setting(100 << 20, low=64 << 10)
+    """Size in bytes at which a new log file is begun; the old one is renamed to `broker.log.1`."""
+    log_file_count: int = setting(10, low=1, high=1000)
+    """Number of old log files that are kept."""
 
 
 class LineFormatter(logging.Formatter):

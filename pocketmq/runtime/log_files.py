@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pocketmq.runtime.log import LineFormatter
-from pocketmq.runtime.log_config import LogConfig, LogFormat
+from pocketmq.runtime.log import LineFormatter, LogConfig, LogFormat
 from pocketmq.runtime.peer_text import escaped_json
 
 _COMPLAIN_S: Final = 60.0

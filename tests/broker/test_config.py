@@ -22,7 +22,7 @@ from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime.command_line import server_arguments
 from pocketmq.runtime.config import items_of
 from pocketmq.runtime.lifecycle import StartError
-from pocketmq.runtime.log_config import LogConfig
+from pocketmq.runtime.log import LogConfig
 from pocketmq.store.config import IGNORED_KEYS as STORE_IGNORED_KEYS
 from pocketmq.store.config import MessageStoreConfig
 from tests.broker.running import ask, connected, route, running_namesrv

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pocketmq.broker import priority
+from pocketmq.broker.startup import priority
 from pocketmq.cli import processes
 from tests.broker.running import running_broker
 

@@ -8,7 +8,7 @@ import pytest
 
 from pocketmq.runtime import log
 from pocketmq.runtime.command_line.server_arguments import parse
-from pocketmq.runtime.log_config import LogConfig, LogFormat
+from pocketmq.runtime.log import LogConfig, LogFormat
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from pocketmq.runtime import config_file
+from pocketmq.runtime import config_file, log
 from pocketmq.runtime.config import ConfigError, bind, print_items
 from pocketmq.runtime.error_text import reason
-from pocketmq.runtime.log_config import LogConfig, LogFormat
+from pocketmq.runtime.log import LogConfig, LogFormat
 
 CONFIG_FILE: Final = ("-c", "--configFile")
 NAME_SERVERS: Final = ("-n", "--namesrvAddr")
@@ -126,8 +126,6 @@ def configure(
 
 def set_up_logs(program: str, config: LogConfig, file_name: str) -> None:
     """Begin to log as configured. Exits with code 2 if the log file cannot be opened."""
-    from pocketmq.runtime import log
-
     try:
         log.setup_as(config, file_name)
     except OSError as error:

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from pocketmq.runtime.admission import Admission
 from pocketmq.runtime.refusal_log import RefusalLog
 
-log = logging.getLogger("metrics")
-
 CONNECTIONS_MAX: Final = 32
 HEAD_SIZE_MAX: Final = 8192
 """Maximum bytes of a request line with its headers."""
@@ -62,15 +60,20 @@ class _Refused(Exception):
 class HttpServer:
     """Server of the `routes`, path -> handler. Handlers run on the event loop of the server's thread."""
 
-    def __init__(self, routes: Mapping[str, Handler], *, head_max_s: float = HEAD_MAX_S) -> None:
+    def __init__(
+        self, name: str, log: logging.Logger, routes: Mapping[str, Handler], *, head_max_s: float = HEAD_MAX_S
+    ) -> None:
+        """`name`: the config key of the port, with which the lines of `log` begin."""
         self.port = 0
+        self._name = name
+        self._log = log
         self._routes = routes
         self._head_max_s = head_max_s
-        self._admission = Admission(log, CONNECTIONS_MAX, "the limit of metricsPort")
-        self._refused = RefusalLog(log, "metricsPort")
+        self._admission = Admission(log, CONNECTIONS_MAX, f"the limit of {name}")
+        self._refused = RefusalLog(log, name)
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="metrics-http", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{name}-http", daemon=True)
         self._listening: socket.socket | None = None
 
     def start(self, host: str, port: int) -> None:
@@ -94,7 +97,7 @@ class HttpServer:
         try:
             self._loop.run_until_complete(self._serve())
         except Exception:
-            log.exception("metricsPort: the port is closed")
+            self._log.exception("%s: the port is closed", self._name)
         finally:
             self._loop.close()
 
@@ -120,7 +123,7 @@ class HttpServer:
         except (OSError, TimeoutError, asyncio.CancelledError):
             writer.transport.abort()
         except Exception:
-            log.exception("metricsPort: a request failed")
+            self._log.exception("%s: a request failed", self._name)
             writer.transport.abort()
         finally:
             self._admission.count -= 1
@@ -176,7 +179,8 @@ class HttpServer:
         first, *lines = head.decode("latin-1").split("\r\n")
         parts = first.split(" ")
         if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            raise _Refused(HTTPStatus.BAD_REQUEST, "this port speaks HTTP/1.1: /metrics, /health/live and /health/ready")
+            *some, last = self._routes
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"this port speaks HTTP/1.1: {', '.join(some)} and {last}")
         method, target, _ = parts
         if method not in ("GET", "HEAD"):
             raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")

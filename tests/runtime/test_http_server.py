@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 import time
 
 import pytest
 
-from pocketmq.metrics import http_server
-from pocketmq.metrics.http_server import CONNECTIONS_MAX, HEAD_SIZE_MAX, HttpResponse, HttpServer
+from pocketmq.runtime import http_server
+from pocketmq.runtime.http_server import CONNECTIONS_MAX, HEAD_SIZE_MAX, HttpResponse, HttpServer
 from tests.patience import PATIENCE_S
+
+LOG = logging.getLogger("metrics")
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def server():
     async def broken(request):
         raise KeyError("x")
 
-    started = HttpServer({"/hello": hello, "/broken": broken}, head_max_s=2.0)
+    started = HttpServer("metricsPort", LOG, {"/hello": hello, "/broken": broken}, head_max_s=2.0)
     started.start("127.0.0.1", 0)
     yield started
     started.close()
@@ -132,7 +135,7 @@ def test_a_client_that_reads_nothing_is_dropped(server, monkeypatch):
 
 
 def test_closing_ends_the_thread_and_frees_the_port():
-    server = HttpServer({})
+    server = HttpServer("metricsPort", LOG, {})
     server.start("127.0.0.1", 0)
     with connect(server) as silent:
         server.close()

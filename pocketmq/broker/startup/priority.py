@@ -8,11 +8,8 @@ threads; the kernel reserves a twentieth of the time for those.
 import logging
 import os
 import sys
-from typing import Final
 
-log = logging.getLogger("broker")
-
-PRIORITY_MAX: Final = 99
+log = logging.getLogger("runtime")
 
 
 def run_in_real_time(priority: int) -> bool:
