@@ -14,11 +14,11 @@ from pocketmq.namesrv.register_body import RegisterBodyError, decode_register_bo
 from pocketmq.namesrv.register_limits import RegistrationRefused
 from pocketmq.namesrv.route_info import BROKER_EXPIRED_S, FLAG_UNIT, FLAG_UNIT_SUB, RouteInfoManager
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.after_write import when_updated, when_written
 from pocketmq.remoting.bodies import BrokerData, DataVersion, KVTable, TopicList, TopicRouteData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import when_updated, when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.route import (
     AddWritePermResponseHeader,

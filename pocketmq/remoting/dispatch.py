@@ -42,13 +42,13 @@ _START_SIZE: Final = len(b'{"code":310,')
 
 
 class RemotingError(Exception):
-    """Refusal of a request, answered with this code and remark; its connection is then not served for `rest_s` seconds."""
+    """Refusal of a request, answered with this code and remark; its connection is then not served for `throttle_s`."""
 
-    def __init__(self, code: int, remark: str, rest_s: float = 0.0) -> None:
+    def __init__(self, code: int, remark: str, throttle_s: float = 0.0) -> None:
         super().__init__(remark)
         self.code = code
         self.remark = remark
-        self.rest_s = rest_s
+        self.throttle_s = throttle_s
 
 
 def request_body(request: Request[Any], declared: type[B]) -> B:
@@ -243,8 +243,8 @@ class Dispatcher:
             response = handler(self._services, request)
         except RemotingError as error:
             response = Response(error.code, remark=error.remark)
-            if error.rest_s:
-                request.channel.rest(error.rest_s)
+            if error.throttle_s:
+                request.channel.throttle(error.throttle_s)
         except Exception as error:
             log.exception("request code %d from %s failed", request.code, request.channel)
             response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")

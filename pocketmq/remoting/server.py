@@ -49,10 +49,10 @@ CLOSE_MAX_S: Final = 1.0
 OPAQUE_FIRST: Final = 1 << 30
 """First opaque of our requests. Some clients count from 0 and match answers by opaque alone, without the response flag."""
 
-_UNSENT, _DEFERRED, _SUSPENDED, _RESTING, _LEFT, _WORKING = 1, 2, 4, 8, 16, 32
+_UNSENT, _DEFERRED, _SUSPENDED, _THROTTLED, _LEFT, _WORKING = 1, 2, 4, 8, 16, 32
 """Reasons why reading is paused: answers are unread, requests are unanswered, the peer asked for too much, its requests are
-expensive (`rest`), requests that were read are not served yet, or the last request is served in slices."""
-_UNSERVED: Final = _RESTING | _WORKING  # reasons for which requests already read are not served either
+expensive (`throttle`), requests that were read are not served yet, or the last request is served in slices."""
+_NOT_SERVED: Final = _THROTTLED | _WORKING  # reasons for which requests already read are not served either
 
 
 class ChannelClosed(ConnectionError):
@@ -77,9 +77,8 @@ class Channel(Connection):
         self._out: list[Buffer] = []
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = OPAQUE_FIRST
-        self._deferred_count = 0
+        self._deferred_count = self._unread_because = self._held = 0
         self._is_paused = False
-        self._unread_because = 0
         self._frames_left: list[Frame] = []
         self.is_costly = False
         """Whether it is served from the share of costly connections (`fair_share`)."""
@@ -96,9 +95,7 @@ class Channel(Connection):
         self._transport: Any = None
         self.is_open = False
         self.last_active = self.made_at = 0.0
-        self._held = 0
-        self.remote_host, self.remote_port = "", 0
-        self.remote_address = ""
+        self.remote_host, self.remote_port, self.remote_address = "", 0, ""
         self.host_bytes = b"\0" * 8
         self.attachments: dict[str, Any] = {}
 
@@ -128,21 +125,13 @@ class Channel(Connection):
             found = self._frames.feed(data)
             if self._frames.held or self._held:
                 self._frame_grew(is_new=bool(found))
-            is_many = len(found) > MANY_REQUESTS
-            must_wait = is_many and (len(found) > SERVED_AT_ONCE or not channels.share.has_time_for_many)
+            count = len(found)
+            must_wait = count > SERVED_AT_ONCE or (count > MANY_REQUESTS and not channels.share.has_time_for_many)
             if self.is_costly or self._frames_left or must_wait:
                 self._frames_left += found
                 self._serve_left()
                 return
-            costly_s = self.last_active + COSTLY_S
-            for count, frame in enumerate(found, 1):
-                self._serve(self, frame, out)
-                self.is_costly = (now_s := monotonic()) > costly_s
-                if self.is_costly or self._unread_because & _UNSERVED:
-                    self._frames_left += found[count:]
-                    break
-            if is_many:
-                channels.share.charge(now_s - self.last_active)
+            self._serve_now(found, out)
         except FrameError as error:
             self._broken(error)
             return
@@ -155,6 +144,18 @@ class Channel(Connection):
         if self._frames_left:
             self._serve_left()
 
+    def _serve_now(self, found: list[Frame], out: list[Buffer]) -> None:
+        """Serve the requests of a read, until one shows that the connection is costly or must not be served further."""
+        costly_s = self.last_active + COSTLY_S
+        for count, frame in enumerate(found, 1):
+            self._serve(self, frame, out)
+            self.is_costly = (now_s := monotonic()) > costly_s
+            if self.is_costly or self._unread_because & _NOT_SERVED:
+                self._frames_left += found[count:]
+                break
+        if len(found) > MANY_REQUESTS:
+            self._channels.share.charge(now_s - self.last_active)
+
     def serve_some(self, end_s: float) -> bool:
         """Serve the next few requests that are left, until `end_s`; return whether more can be served now."""
         channels, left, out = self._channels, self._frames_left, self._out
@@ -164,7 +165,7 @@ class Channel(Connection):
             for frame in left[:SERVED_AT_ONCE] if self._can_serve else ():
                 serve(self, frame, out)
                 count += 1
-                if self._unread_because & _UNSERVED or monotonic() > end_s:
+                if self._unread_because & _NOT_SERVED or monotonic() > end_s:
                     break
             del left[:count]
             if not left and (found := self._frames.split()):
@@ -191,7 +192,7 @@ class Channel(Connection):
 
     @property
     def _can_serve(self) -> bool:
-        return self.is_open and not self._is_paused and not self._unread_because & _UNSERVED
+        return self.is_open and not self._is_paused and not self._unread_because & _NOT_SERVED
 
     def has_waited(self) -> None:
         """End the wait for the share. Requests still left wait for another reason, such as unread answers."""
@@ -321,11 +322,11 @@ class Channel(Connection):
             self._stop_reading(_SUSPENDED)
             self._channels.timers.after(seconds, lambda: self._go_on_reading(_SUSPENDED))
 
-    def rest(self, seconds: float) -> None:
+    def throttle(self, seconds: float) -> None:
         """Pause serving this peer, whose requests are expensive, so that others are served in between."""
-        if not self._unread_because & _RESTING:
-            self._stop_reading(_RESTING)
-            self._channels.timers.after(seconds, lambda: self._serve_again(_RESTING))
+        if not self._unread_because & _THROTTLED:
+            self._stop_reading(_THROTTLED)
+            self._channels.timers.after(seconds, lambda: self._serve_again(_THROTTLED))
 
     def pause_requests(self, is_paused: bool) -> None:
         """Serve no more of this peer's requests while the last one is served in slices; or serve them again."""
@@ -475,10 +476,7 @@ class RemotingServer:
         return port
 
     async def close(self) -> None:
-        """Stop listening, send what is ready, close all connections.
-
-        Waits until pending data is sent, at most CLOSE_MAX_S for peers that do not read.
-        """
+        """Stop listening, send what is ready, for at most CLOSE_MAX_S to peers that do not read; close all connections."""
         for listener in self._listeners:
             listener.close()
         left, all_gone = set(self.channels.open), asyncio.Event()

@@ -54,7 +54,7 @@ class StubChannel:
         self.is_suspended = False
         self.is_closed_by_peer = True
         self.deferred_count = 0
-        self.rest_s = 0.0
+        self.throttle_s = 0.0
         self._callbacks: list[Any] = []
         self._frames = FrameBuffer()
 
@@ -74,8 +74,8 @@ class StubChannel:
     def suspend_reading(self, seconds: float) -> None:
         self.is_suspended = True
 
-    def rest(self, seconds: float) -> None:
-        self.rest_s += seconds
+    def throttle(self, seconds: float) -> None:
+        self.throttle_s += seconds
 
     def pause_requests(self, is_paused: bool) -> None:
         self.is_suspended = is_paused

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.figures.request_backlog import request_backlog
 from pocketmq.broker.figures.runtime_info import runtime_info as runtime_info_of
-from pocketmq.broker.figures.unserved import unserved
 from pocketmq.broker.stats import stats
 from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
 from pocketmq.metrics.histogram import Histogram, quantile_s
@@ -127,7 +127,7 @@ async def test_waiting_requests_are_shown_as_queues_in_broker_status() -> None:
         channel.pause_requests(is_paused=True)
         channel.data_received(data)
         channel.last_active -= 3
-        found = unserved(channels)
+        found = request_backlog(channels)
         lines = runtime_info_of(broker.services)
     assert found["send"].requests == 1 and found["query"].requests == 20 and found["pull"].requests == 0
     assert found["send"].wait_ms >= 3000 and found["EndTransaction"].requests == 0

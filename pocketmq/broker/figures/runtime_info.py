@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.broker.figures.ha_figures import ha_lines
+from pocketmq.broker.figures.request_backlog import request_backlog
 from pocketmq.broker.figures.timer_figures import timer_lines
-from pocketmq.broker.figures.unserved import unserved
 from pocketmq.broker.services import Services
 from pocketmq.metrics.histogram import quantile_s
 from pocketmq.remoting.codes import VERSION, VERSION_NAME
@@ -100,7 +100,7 @@ def _distribution(bounds_s: Sequence[float], counts: Sequence[int]) -> str:
 
 def _waiting(services: Services) -> dict[str, str]:
     lines = {}
-    for pool, (count, wait_ms) in unserved(services.channels).items():
+    for pool, (count, wait_ms) in request_backlog(services.channels).items():
         lines[f"{pool}ThreadPoolQueueCapacity"] = _NO_LIMIT
         if pool == "EndTransaction":
             lines["EndTransactionQueueSize"] = str(count)

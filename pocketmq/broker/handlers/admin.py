@@ -3,17 +3,17 @@
 import logging
 
 from pocketmq.broker.config import FIXED_KEYS
-from pocketmq.broker.figures.fall_figures import fall_figures
 from pocketmq.broker.figures.ha_figures import ha_runtime_info
+from pocketmq.broker.figures.lag_figures import lag_figures
 from pocketmq.broker.figures.runtime_info import runtime_info
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
 from pocketmq.broker.services import Services
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.after_write import when_updated
 from pocketmq.remoting.bodies import KVTable, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
-from pocketmq.remoting.durable import when_updated
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import BrokerStatsRequestHeader
 from pocketmq.remoting.headers.query import QueryConsumeQueueRequestHeader
@@ -60,7 +60,7 @@ def view_broker_stats_data(services: Services, request: Request[BrokerStatsReque
     """Return one statistic over a minute, an hour and a day. Tools ask for many that do not exist."""
     name, key = request.header.stats_name, request.header.stats_key
     item = services.stats.item(name, key)
-    found = fall_figures(services, name, key) if item is None else item.snapshot()
+    found = lag_figures(services, name, key) if item is None else item.snapshot()
     if found is None:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
     return Response(body=fastjson.dumps(found))

@@ -9,11 +9,11 @@ from pocketmq.broker.handlers.consuming import compiling
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import TOPIC_SYS_FLAG_UNIT_SUB
+from pocketmq.remoting.after_write import Work, answer_in_slices, when_written
 from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerData, ConsumerIdList, HeartbeatData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
-from pocketmq.remoting.durable import Work, answer_in_slices, when_written
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 from pocketmq.remoting.server import Channel

@@ -17,11 +17,11 @@ from pocketmq.broker.put.put import split_properties
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT, topic_name_problem
 from pocketmq.broker.transaction.transaction_half import TRAN_MSG
+from pocketmq.remoting.after_write import Work, answer_in_slices
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
-from pocketmq.remoting.durable import Work, answer_in_slices
 from pocketmq.remoting.headers.send import (
     RecallableSendMessageResponseHeader,
     SendMessageRequestHeader,

@@ -18,10 +18,10 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.names import WAIT
 from pocketmq.broker.put.offset_wait import OffsetWait
 from pocketmq.broker.registration.route_barrier import RouteBarrier
+from pocketmq.remoting.after_write import when_done, when_written
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
-from pocketmq.remoting.durable import when_done, when_written
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.table_writer import Written
 

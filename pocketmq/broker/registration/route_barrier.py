@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from pocketmq.broker.registration.registration import Registration
-from pocketmq.remoting.durable import not_written
+from pocketmq.remoting.after_write import not_written
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.table_writer import Written
 from pocketmq.runtime.timers import Timers

@@ -19,8 +19,8 @@ BURST_S: Final = 100
 """The burst holds the creations of this many seconds; it refills in the same time."""
 
 QUEUES_AT_ONCE: Final = 3
-"""Number of new queues within `REST_S` after which a connection that fills another one is paused."""
-REST_S: Final = 0.008
+"""Number of new queues within `THROTTLE_S` after which a connection that fills another one is paused."""
+THROTTLE_S: Final = 0.008
 
 
 class CreationRate:
@@ -67,8 +67,8 @@ class QueuePace:
     def opened(self, channel: Channel) -> None:
         """Count the first message of a queue, sent by `channel`."""
         now_s = self._clock.monotonic()
-        if now_s - self._began_s > REST_S:
+        if now_s - self._began_s > THROTTLE_S:
             self._began_s, self._count = now_s, 0
         self._count += 1
         if self._count >= QUEUES_AT_ONCE:
-            channel.rest(REST_S)
+            channel.throttle(THROTTLE_S)

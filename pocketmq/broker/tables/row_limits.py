@@ -44,7 +44,7 @@ def group_row_problem(name: str, group: SubscriptionGroupConfig) -> str | None:
 
 
 def _number_problem(row: msgspec.Struct, owner: str) -> str | None:
-    """Return a text naming a number of the row that exceeds Java's range, or None if all are within it."""
+    """Return a text that names a number of the row beyond `_INT_MAX`, as no Java client could read it; None without one."""
     for field in msgspec.structs.fields(type(row)):
         value: Any = getattr(row, field.name)
         if isinstance(value, int) and not -_INT_MAX <= value <= _INT_MAX:

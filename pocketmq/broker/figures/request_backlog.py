@@ -24,16 +24,16 @@ _POOLS: Final[Mapping[int, str]] = {
 }  # fmt: skip
 
 
-class Unserved(NamedTuple):
+class Backlog(NamedTuple):
     """Number of requests, and the longest time in ms that one of them has waited."""
 
     requests: int = 0
     wait_ms: int = 0
 
 
-def unserved(channels: Channels | None) -> Mapping[str, Unserved]:
-    """Return the unserved requests by the names of Apache's pools; `litePull` and `ack` are 5.x's."""
-    found = dict.fromkeys(_POOLS.values(), Unserved())
+def request_backlog(channels: Channels | None) -> Mapping[str, Backlog]:
+    """Return the requests that wait by the names of Apache's pools; `litePull` and `ack` are 5.x's."""
+    found = dict.fromkeys(_POOLS.values(), Backlog())
     if channels is None:
         return found
     now_s, looked_at = channels.timers.clock.monotonic(), 0
@@ -43,7 +43,7 @@ def unserved(channels: Channels | None) -> Mapping[str, Unserved]:
             before = found[pool]
             # Nothing is read while requests are left, so they came with the last data, or before it.
             wait_ms = max(before.wait_ms, round((now_s - channel.last_active) * 1000))
-            found[pool] = Unserved(before.requests + 1, wait_ms)
+            found[pool] = Backlog(before.requests + 1, wait_ms)
         looked_at += len(left)
         if looked_at > COUNTED_MAX:
             break

@@ -124,8 +124,8 @@ def answer_in_slices(slices: WorkSlices, request: Request[Any], work: Work) -> R
             answer = (yield from work) or Response()
         except RemotingError as error:
             answer = Response(error.code, remark=error.remark)
-            if error.rest_s:
-                channel.rest(error.rest_s)
+            if error.throttle_s:
+                channel.throttle(error.throttle_s)
         except Exception as error:
             log.exception("request code %d from %s failed", request.code, channel)
             answer = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")

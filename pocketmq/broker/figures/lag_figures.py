@@ -13,7 +13,7 @@ SIZE: Final = "GROUP_GET_FALL_SIZE"
 TIME: Final = "GROUP_GET_FALL_TIME"
 
 
-def fall_figures(services: Services, name: str, key: str) -> dict[str, dict[str, float]] | None:
+def lag_figures(services: Services, name: str, key: str) -> dict[str, dict[str, float]] | None:
     """Return the body of VIEW_BROKER_STATS_DATA for one of the two statistics, whose key is `queueId@topic@group`.
 
     `sum` is the present value: bytes of the log behind the last pulled record, or ms since it was stored. None: the group
