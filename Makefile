@@ -1,14 +1,18 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
 # make test    all tests                        make check   format, lint, types, then the tests
 # make test-quick   the tests without a JVM, Go and Spark
-# make bench   PocketMQ beside Apache 4.9.4     make setup   only create .venv
+# make setup   only create .venv                make jar     the data source of Spark in Java
+# make clean   delete everything that was built
+# make bench   PocketMQ beside Apache 4.9.4
 # make bench-delay   lateness of delayed messages, beside Apache 5.5.0
 # make bench-spark   speed of Spark reading stores with messages of 300 B and 1 KiB, beside the decoder alone
 # make bench-spark-sizes   time and memory of Spark reading 1 to 10 GiB (in SPARK_FOLDER): five minutes
 # make bench-spark-damage   both readers over 10 GiB with damage in 400 places (in SPARK_FOLDER): ten minutes
 # make bench-store   speed of reading, recovering and verifying 1 GiB of log
+# make bench-replication   cost of replication for a master, beside Apache 4.9.4 in the same roles
 # make bench-hostile   effect of 50 attacks on a healthy producer and consumer: about half an hour
 # make simulate SEEDS=10000   random histories of the store on a simulated disk with power cuts and errors
+# make check-set   a set of masters and slaves under kills and cut networks: which messages are lost, doubled, late
 # make fuzz FUZZ_ARGS="--inputs 5000000"   coverage-guided fuzzing of all code that reads untrusted bytes
 # make damage DAMAGE_ARGS="--every"   a broker on a store with each of its files damaged, each bit flipped
 SHELL := /bin/bash
@@ -33,7 +37,7 @@ QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv t
 .PHONY: help setup jar demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -n 7
+	@sed -n '/^# /!q; s/^# //p' Makefile
 
 # editable_mode=compat: a plain path entry; the import hook of the default mode slows down every start.
 # Of pip's output only the fetched packages are shown, as progress.
