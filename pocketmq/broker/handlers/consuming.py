@@ -7,11 +7,11 @@ from pocketmq.broker.filter.consumer_filter import expression_filter
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal, tag_filter
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_READ
+from pocketmq.remoting.after_write import Work, answer_in_slices
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError
-from pocketmq.remoting.durable import Work, answer_in_slices
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.store.queue.record_filter import NotCompiled
 
