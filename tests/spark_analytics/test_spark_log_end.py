@@ -110,6 +110,28 @@ def test_a_torn_last_record_is_left_out(tmp_path: Path) -> None:
     assert physical_offsets(store) == log.physical_offsets[:-1]
 
 
+def ends_in_zeros(folder: Path, *, is_listed: bool, is_torn: bool = False) -> tuple[Path, LogBuilder]:
+    """Write a log whose last record's properties end in zeros; `is_torn`: a whole sector of them."""
+    log = small_log()
+    log.append(properties=b"KEYS\x01k" + bytes(1400 if is_torn else 3))
+    end = log.append(b"only for the queues")
+    store = write_queues(crashed(folder, log), up_to=end if is_listed else log.physical_offsets[-2])
+    damage(store, end, FILE_SIZE)
+    log.physical_offsets.pop()
+    return store, log
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_last_record_that_ends_in_zeros_is_read_if_a_queue_lists_it(
+    tmp_path: Path, is_listed: bool, is_torn: bool
+) -> None:
+    store, log = ends_in_zeros(tmp_path, is_listed=is_listed, is_torn=is_torn)
+    is_kept = is_listed and not is_torn
+    for options in ({}, {"topic": "T"}, {"maxPartitionBytes": "300"}):
+        assert physical_offsets(store, **options) == log.physical_offsets[: None if is_kept else -1]
+
+
 def test_remote_files_are_searched_within_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 

@@ -12,6 +12,8 @@ All readers, this one and the one in Java, follow this rule. The log's last file
    Then the bytes from p to the next record are damage, handled by mode, and the chain is followed again from the last record
    that was found.
 4. Otherwise the log ends at p, or before its last record if nothing follows that record and a recovery would not keep it.
+   A record whose properties end in a zero byte, with only zeros behind it, is kept if a ConsumeQueue lists it; otherwise it
+   cannot be told from one whose write was not finished.
 
 Neither the file `abort` nor the checkpoint is part of the rule. Old records that a truncation left behind the end are not
 found by (3): a start truncates queues together with the log, and the old records were stored before the newest one in front
@@ -40,10 +42,11 @@ _TRIED_MAX: Final = 4
 _NEVER: Final = -1
 
 
-def cuts_to_end(file: LogFile, begin: int, split_size: int) -> list[int]:
+def cuts_to_end(file: LogFile, begin: int, split_size: int, is_proven: bool = False) -> list[int]:
     """Follow the last file of a log from the record at `begin` to the log's end, and return the positions of cuts.
 
-    The last cut is the end; the others are record starts about `split_size` apart.
+    The last cut is the end; the others are record starts about `split_size` apart. `is_proven`: a ConsumeQueue lists the
+    record at `begin`.
     """
     cuts = [begin]
     while True:
@@ -57,7 +60,7 @@ def cuts_to_end(file: LogFile, begin: int, split_size: int) -> list[int]:
         end = walk.position
         if walk.ending is Ending.BLANK:
             break
-        is_last_valid = last < end and is_valid(file, last, end - last)
+        is_last_valid = last < end and is_valid(file, last, end - last, is_proven and last == begin)
         newest_ms = _NEVER if window is None else _newest_ms(window, is_last_valid)
         proof = proof_behind(file, end, newest_ms, file.size)
         if proof is None:
@@ -82,15 +85,19 @@ def begins_chain(file: LogFile, position: int) -> bool:
     return next(iter(Walk(file, position, position + 1, first_size=WINDOW_SIZE_FIRST)), None) is not None
 
 
-def is_valid(file: LogFile, position: int, size: int) -> bool:
-    """Return whether a broker's recovery would keep the record at a position."""
+def is_valid(file: LogFile, position: int, size: int, is_complete: bool = False) -> bool:
+    """Return whether a broker's recovery would keep the record at a position.
+
+    If it `is_complete`, zeros at its end do not count as the rest of an unfinished write.
+    """
     # Lost sectors are recognised by their alignment.
     aligned = position - position % SECTOR_SIZE
     with open_file(file.path) as stream:
         # With the first bytes behind it: a record that ends in zeros is torn if nothing is written there.
         data = read_at(stream, aligned, position + size + BLANK_SIZE - aligned)
     try:
-        check_record(memoryview(data.tobytes()), position - aligned, file.physical_offset + position)
+        own = file.physical_offset + position
+        check_record(memoryview(data.tobytes()), position - aligned, own, complete_to=own + size if is_complete else 0)
     except BadRecordError as error:
         log.info("the record of %s at %d is torn: %s", file.path, position, error)
         return False

@@ -68,8 +68,9 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
             lost = None if lost_from is None else lost_split(files, index, lost_from, pruning)
             cuts = [*range(start, end, split_size), end]
         else:
-            sure = known - file.physical_offset if file.physical_offset <= known < file.end else start
-            cuts = [*range(start, sure, split_size), *cuts_to_end(file, sure, split_size)]
+            is_proven = known > 0 and file.physical_offset <= known < file.end
+            sure = known - file.physical_offset if is_proven else start
+            cuts = [*range(start, sure, split_size), *cuts_to_end(file, sure, split_size, is_proven)]
         end = cuts[-1]
         low, high = pruning.narrow(file, cuts[0], end)
         cuts = [low, *(cut for cut in cuts if low < cut < high), high]

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 
 from tests.spark_analytics.jvm.both_readers import java_refusal, java_rows, python_refusal, python_rows
 from tests.spark_analytics.spark_logs import LogBuilder, write_queues
+from tests.spark_analytics.test_spark_log_end import ends_in_zeros
 
 pytestmark = pytest.mark.spark
 
@@ -154,3 +155,25 @@ def test_errors_have_a_condition_and_an_sqlstate(
         assert f"[{condition}] " in str(caught.value) and f"SQLSTATE: {sql_state}" in str(caught.value)
         with pytest.raises(PySparkException, match=rf"\[{condition}\].* SQLSTATE: {sql_state}"):
             spark.read.format("rocketmq").options(**options).load(str(path)).collect()
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_last_record_that_ends_in_zeros_is_the_same(
+    jvm_spark: Any, tmp_path: Path, is_listed: bool, is_torn: bool
+) -> None:
+    store, log = ends_in_zeros(tmp_path, is_listed=is_listed, is_torn=is_torn)
+    for options in ({}, {"topic": "T"}):
+        rows = java_rows(jvm_spark, store, "physicalOffset", "rawProperties", **options)
+        assert rows == python_rows(store, "physicalOffset", "rawProperties", **options)
+        assert len(rows) == len(log.physical_offsets) - (0 if is_listed and not is_torn else 1)
+
+
+def test_records_that_end_in_zeros_within_the_log_are_the_same(jvm_spark: Any, tmp_path: Path) -> None:
+    log = LogBuilder(64 << 10)
+    for number in range(40):
+        log.append(properties=b"KEYS\x01" + bytes([64 + number]) + bytes(number % 9))
+    store = log.write(tmp_path)
+    rows = java_rows(jvm_spark, store, "physicalOffset")
+    assert rows == python_rows(store, "physicalOffset")
+    assert [row["physicalOffset"] for row in rows] == log.physical_offsets[: 40 if 39 % 9 == 0 else -1]

@@ -36,8 +36,10 @@ final class LogEnd {
      * Follows the last file of a log from the record at {@code begin} to the log's end, and adds the positions of cuts.
      *
      * <p>The last cut is the end; the others are record starts about {@code splitSize} apart.
+     *
+     * @param isProven whether a ConsumeQueue lists the record at {@code begin}
      */
-    void addCuts(List<Long> cuts, long begin, long splitSize) throws IOException {
+    void addCuts(List<Long> cuts, long begin, long splitSize, boolean isProven) throws IOException {
         long cut = begin;
         long end;
         cuts.add(cut);
@@ -58,7 +60,7 @@ final class LogEnd {
             if (chain.ending == Ending.BLANK) {
                 break;
             }
-            boolean isLastValid = last < end && isValid(last, end - last);
+            boolean isLastValid = last < end && isValid(last, end - last, isProven && last == begin);
             long newest = isLastValid ? last : before;
             long newestMs = newest == Marks.NONE ? NEVER : Marks.storeTimeMs(bytes, newest);
             Proof proof = proofBehind(end, newestMs, file.size());
@@ -87,10 +89,14 @@ final class LogEnd {
                 && new Chain(file, bytes, position, position + 1, FIRST_WINDOW_SIZE).size() > 0;
     }
 
-    /** Returns whether a broker's recovery would keep the record at a position. */
-    private boolean isValid(long position, long size) throws IOException {
-        byte[] data = bytes.bytes(position, Math.toIntExact(size));
-        return data.length == size && check.isIntact(data, 0, data.length, file.physicalOffset() + position);
+    /**
+     * Returns whether a broker's recovery would keep the record at a position; if it {@code isComplete}, zeros at its end do
+     * not count as the rest of an unfinished write.
+     */
+    private boolean isValid(long position, long size, boolean isComplete) throws IOException {
+        byte[] data = bytes.bytes(position, Math.toIntExact(size + Layout.BLANK_SIZE));
+        return data.length >= size
+                && check.isIntact(data, 0, Math.toIntExact(size), file.physicalOffset() + position, isComplete);
     }
 
     /** A record that proves that a log goes on, and its store time. */
@@ -153,7 +159,7 @@ final class LogEnd {
         Proof proof(Proof otherwise) throws IOException {
             for (int back = 1; back <= Math.min(count, TRIED_MAX); back++) {
                 int index = (count - back) % TRIED_MAX;
-                if (isValid(positions[index], sizes[index])) {
+                if (isValid(positions[index], sizes[index], false)) {
                     return new Proof(positions[index], times[index]);
                 }
             }

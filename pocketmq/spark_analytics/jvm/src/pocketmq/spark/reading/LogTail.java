@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import pocketmq.spark.files.FileBytes;
+import pocketmq.spark.files.Layout;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
 
@@ -183,7 +184,7 @@ public final class LogTail {
     private int complete(FileBytes bytes, List<Long> starts) throws IOException {
         int count = starts.size() - 1;
         long begin = starts.get(0);
-        byte[] data = bytes.bytes(begin, (int) (starts.get(count) - begin));
+        byte[] data = bytes.bytes(begin, (int) (starts.get(count) - begin) + Layout.SECTOR_SIZE);
         int invalid = 0;
         while (invalid < count && isIntact(data, starts, invalid)) {
             invalid++;
@@ -206,6 +207,6 @@ public final class LogTail {
     private boolean isIntact(byte[] data, List<Long> starts, int index) {
         int at = (int) (starts.get(index) - starts.get(0));
         int size = (int) (starts.get(index + 1) - starts.get(index));
-        return at + size <= data.length && check.isIntact(data, at, size, file.physicalOffset() + starts.get(index));
+        return at + size <= data.length && check.isIntact(data, at, size, file.physicalOffset() + starts.get(index), false);
     }
 }

@@ -13,12 +13,14 @@ final class RecordCheck {
     /**
      * Returns whether a record is intact; its mark was checked before.
      *
-     * <p>No checksum covers topic and properties. They must not contain a lost sector or end in a zero byte, as an
-     * unfinished write of a killed process does.
+     * <p>No checksum covers topic and properties. They must not contain a lost sector, and not end in a zero byte that other
+     * zeros follow, as an unfinished write of a killed process does.
      *
+     * @param data the record, and bytes behind it
      * @param physicalOffset that of {@code data[at]}
+     * @param isComplete whether zeros at the record's end are known to be its own
      */
-    boolean isIntact(byte[] data, int at, int size, long physicalOffset) {
+    boolean isIntact(byte[] data, int at, int size, long physicalOffset, boolean isComplete) {
         rows.clear(data);
         if (!rows.look(at, size)) {
             return false;
@@ -36,7 +38,19 @@ final class RecordCheck {
         }
         int begin = topicEnd + 2;
         int end = at + size;
-        return begin == end || (data[end - 1] != 0 && hasNoLostSector(data, begin, end, physicalOffset - at));
+        if (begin < end && !isComplete && data[end - 1] == 0 && end + Layout.BLANK_SIZE <= data.length
+                && isZero(data, end, end + Layout.BLANK_SIZE)) {
+            return false;
+        }
+        return hasNoLostSector(data, begin, end, physicalOffset - at);
+    }
+
+    private static boolean isZero(byte[] data, int begin, int end) {
+        int bits = 0;
+        for (int at = begin; at < end; at++) {
+            bits |= data[at];
+        }
+        return bits == 0;
     }
 
     private static boolean hasZero(byte[] data, int begin, int end) {
@@ -53,15 +67,11 @@ final class RecordCheck {
         int start = begin;
         while (start < end) {
             int more = Layout.SECTOR_SIZE - (int) ((start + dataOffset) % Layout.SECTOR_SIZE);
-            int stop = Math.min(start + more, end);
-            int bits = 0;
-            for (int at = start; at < stop; at++) {
-                bits |= data[at];
-            }
-            if (bits == 0) {
+            // Bytes behind the record are in its last sector, too.
+            if (data[start] == 0 && isZero(data, start, Math.min(start + more, data.length))) {
                 return false;
             }
-            start = stop;
+            start = Math.min(start + more, end);
         }
         return true;
     }

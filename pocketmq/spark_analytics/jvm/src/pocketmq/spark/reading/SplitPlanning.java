@@ -108,10 +108,11 @@ public final class SplitPlanning {
         List<Long> cuts = new ArrayList<>();
         Split lost = null;
         if (successor == null) {
-            long sure = file.physicalOffset() <= known && known < file.end() ? known - file.physicalOffset() : start;
+            boolean isProven = known > 0 && file.physicalOffset() <= known && known < file.end();
+            long sure = isProven ? known - file.physicalOffset() : start;
             addEven(cuts, start, sure, splitSize);
             try (FileBytes bytes = file.open()) {
-                new LogEnd(file, bytes).addCuts(cuts, sure, splitSize);
+                new LogEnd(file, bytes).addCuts(cuts, sure, splitSize, isProven);
             }
         } else {
             Gap gap = recordsEnd(files, index, start);
