@@ -148,7 +148,7 @@ async def deliver(folder: Path, count: int) -> dict[str, Any]:
     began, cpu, peak = time.monotonic(), time.process_time(), 0.0
     for number, stop_ms in enumerate(stops):
         clock.advance(stop_ms - clock.message_time_ms())
-        while not services.timer_messages.is_idle:
+        while not services.delays.is_idle:
             await asyncio.sleep(0)
             if not services.store.writeable:
                 raise RuntimeError("the store takes no messages: is the disk full?")

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 
 from pocketmq.broker.context import Context
+from pocketmq.broker.delay.wheel_source import WheelSource
 from pocketmq.broker.ha.acting_master import ActingMaster
 from pocketmq.broker.ha.acting_services import ActingServices, EscapingCheck
 from pocketmq.broker.ha.escape_bridge import EscapeBridge
 from pocketmq.broker.ha.pre_online import PreOnline
-from pocketmq.broker.put.copy_sink import CopySink
 from pocketmq.broker.registration.member_group import MemberGroup
 from pocketmq.broker.services import Services
-from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.broker.transaction.transaction_op import TransactionProgress
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_SIZE, TIMER_CHECKPOINT_STRUCT
 from pocketmq.store.timer.timer_checkpoint import is_foreign
@@ -31,16 +30,17 @@ def prepare_for_acting_masters(services: Services, context: Context, make_timer_
     if services.slave_synchronize is None or services.ha_client is None:
         return
 
-    def make_timers(sink: CopySink) -> TimerMessageService:
-        return TimerMessageService(context, _continued(context, make_timer_store()), sink)
+    def make_timers() -> WheelSource:
+        return WheelSource(context, _continued(context, make_timer_store()))
 
     def make_check(progress: TransactionProgress) -> EscapingCheck:
         return EscapingCheck(context, services.putter, progress, services.topics, services.clients)
 
     def make_services() -> ActingServices:
         return ActingServices(
-            context, EscapeBridge(config, services.registration, services.client, context.clock), services.schedule,
-            services.offsets, make_timers if context.store.config.timer_wheel_enable else None, make_check,
+            context, EscapeBridge(config, services.registration, services.client, context.clock), services.delays,
+            services.schedule, services.offsets, make_timers if context.store.config.timer_wheel_enable else None,
+            make_check,
         )  # fmt: skip
 
     services.acting_master = ActingMaster(

@@ -256,8 +256,7 @@ class Broker:
         self.services.schedule.persist_in(self._writer)
 
     def _persist_marks(self) -> None:
-        self.services.timer_messages.persist_in(self._writer)
-        self.services.schedule.mark_in(self._writer)
+        self.services.delays.mark_in(self._writer)
 
     def _clean(self) -> None:
         try:

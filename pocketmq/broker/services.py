@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from pocketmq.broker.clients.client_registry import ClientRegistry
     from pocketmq.broker.clients.rebalance_lock import RebalanceLock
     from pocketmq.broker.config import BrokerConfig
-    from pocketmq.broker.delay.delay_cancelled import DelayCancelled
-    from pocketmq.broker.delay.delay_query import DelayQuery
-    from pocketmq.broker.delay.schedule import ScheduleMessageService
+    from pocketmq.broker.delay.cancel import DelayCancelled
+    from pocketmq.broker.delay.engine import DelayEngine
+    from pocketmq.broker.delay.level_source import LevelSource
+    from pocketmq.broker.delay.pending import DelayQuery
+    from pocketmq.broker.delay.wheel_source import WheelSource
     from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
     from pocketmq.broker.ha.acting_master import ActingMaster
     from pocketmq.broker.ha.ha_client import HAClient
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
     from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
     from pocketmq.broker.tables.topic_config import TopicConfigManager
-    from pocketmq.broker.timer.timer_service import TimerMessageService
     from pocketmq.broker.transaction.transaction import TransactionalMessageService
     from pocketmq.remoting.channels import Channels
     from pocketmq.remoting.client import RemotingClient
@@ -68,8 +69,9 @@ class Services:
     absent_holders: "AbsentHolders"
     holds: "PullRequestHoldService"
     putter: "MessagePutter"
-    schedule: "ScheduleMessageService"
-    timer_messages: "TimerMessageService"
+    delays: "DelayEngine"
+    schedule: "LevelSource"
+    timer_messages: "WheelSource"
     delivery_times: "DeliveryTimes"
     transactions: "TransactionalMessageService"
     pops: "PopMessageService"

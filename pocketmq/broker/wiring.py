@@ -6,7 +6,7 @@ writer that they pass in. Sockets are opened by `broker.broker`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +18,13 @@ from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.config import BrokerConfig, advertised_host
 from pocketmq.broker.config_updates import config_updates
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.delay_cancelled import DelayCancelled
-from pocketmq.broker.delay.delay_query import DelayQuery, NoTimers
-from pocketmq.broker.delay.level_mark import LevelMark
-from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.delay.cancel import DelayCancelled
+from pocketmq.broker.delay.engine import DelayEngine
+from pocketmq.broker.delay.level_source import LevelSource
+from pocketmq.broker.delay.pending import DelayQuery, NoTimers
+from pocketmq.broker.delay.progress import LevelMark
+from pocketmq.broker.delay.sources import Source
+from pocketmq.broker.delay.wheel_source import WheelSource, roll_window_slots
 from pocketmq.broker.figures.timer_figures import DEQUEUE_NUMS
 from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.ha.ha_client import HAClient
@@ -51,7 +54,6 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
-from pocketmq.broker.timer.timer_service import TimerMessageService, roll_window_slots
 from pocketmq.broker.transaction.transaction import TransactionalMessageService
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_op import TransactionProgress
@@ -146,9 +148,7 @@ def start(services: Services) -> None:
         services.acting_master.start()
     if services.store.config.is_slave:
         return
-    services.schedule.start()
-    if services.store.config.timer_wheel_enable:
-        services.timer_messages.start()
+    services.delays.start()
     services.transactions.start()
     services.pops.start()
 
@@ -157,8 +157,7 @@ def stop(services: Services) -> None:
     """Stop the work that `start` began, and answer held pops and lock requests."""
     if services.members is not None:
         services.members.stop()
-    services.schedule.stop()
-    services.timer_messages.stop()
+    services.delays.stop()
     services.transactions.stop()
     services.pops.stop()
     services.lock_holds.stop()
@@ -211,8 +210,7 @@ class _Parts:
         stats = BrokerStats(config.broker_cluster_name, clock)
         cancelled = DelayCancelled(self._file("delayCancelled"), clock, lambda: store.flushed_offset)
         mark = LevelMark(store, MarkFile(store.disk, store.config.store_path("config/levelmark")))
-        sink = LogSink(store, topics)
-        schedule = ScheduleMessageService(context, self._file("delayOffset"), cancelled, mark, sink)
+        schedule = LevelSource(context, self._file("delayOffset"), cancelled, mark)
         request_modes = MessageRequestModeManager(self._file("messageRequestMode"), clock, self.tables)
         orders = ConsumerOrderInfoManager(context, self._file("consumerOrderInfo"))
         for manager in (topics, groups, schedule, cancelled, request_modes, orders):
@@ -225,7 +223,7 @@ class _Parts:
         client = self._client(users)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
         ha, ha_client = self._replication(client)
-        timer_messages = TimerMessageService(context, self.timer_store(), sink)
+        timer_messages = WheelSource(context, self.timer_store())
         times = self._delivery_times(timer_messages)
         putter = MessagePutter(context, times)
         route_barrier = RouteBarrier(registration, timers, self._route_wait_s(), topics.unwritten)
@@ -246,6 +244,7 @@ class _Parts:
             absent_holders=AbsentHolders(locks, clients, timers, slices, config.lock_grace_millis, config.broker_name),
             holds=PullRequestHoldService(timers, slices, store.reader.any_matches, HoldLimits(*config.hold_limits)),
             putter=putter,
+            delays=self._delays(topics, schedule, timer_messages),
             schedule=schedule,
             timer_messages=timer_messages,
             delivery_times=times,
@@ -305,7 +304,13 @@ class _Parts:
             roll_window_slots=roll_window_slots(config.timer_roll_window_slot, config.timer_precision_ms),
         )  # fmt: skip
 
-    def _delivery_times(self, timer_messages: TimerMessageService) -> DeliveryTimes:
+    def _delays(self, topics: TopicConfigManager, schedule: LevelSource, timer_messages: WheelSource) -> DelayEngine:
+        context = self.context
+        has_timers = context.store.config.timer_wheel_enable
+        sources: list[Source[Any]] = [schedule, timer_messages] if has_timers else [schedule]
+        return DelayEngine(context, LogSink(context.store, topics), sources)
+
+    def _delivery_times(self, timer_messages: WheelSource) -> DeliveryTimes:
         config = self.context.store.config
         return DeliveryTimes(
             self.context.clock, timer_messages, cluster=(CLUSTER, self.context.config.broker_cluster_name),
@@ -352,17 +357,16 @@ def _connect(services: Services, context: Context) -> None:
     if store.config.is_slave:
         store.commit_log.refuse("role", PUT_REFUSAL)
     else:
-        waits: list[Callable[[int], bool]] = [
-            services.schedule.may_remove, services.timer_messages.may_remove, services.transactions.may_remove,
-        ]  # fmt: skip
-        store.ask_before_removing(lambda end_offset: all(may_remove(end_offset) for may_remove in waits))
+        store.ask_before_removing(
+            lambda end_offset: services.delays.may_remove(end_offset) and services.transactions.may_remove(end_offset)
+        )
         services.registration.refused_as_second.subscribe(lambda reason: store.commit_log.refuse("second master", reason))
-    for part in (services.putter, services.schedule, services.timer_messages):
+    for part in (services.putter, services.delays):
         part.put_failed.subscribe(services.stats.put_failed)
     services.stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: services.timer_messages.delivered_total
     listeners: list[Any] = [services.stats, services.holds]
     if not store.config.is_slave:
-        listeners += [services.schedule, services.timer_messages, services.pops]
+        listeners += [services.delays, services.pops]
     elif services.acting_master is not None:
         listeners.append(services.acting_master)
 

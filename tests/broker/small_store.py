@@ -100,7 +100,7 @@ def _persist(broker: Broker) -> None:
     services.filters.persist()
     services.delay_cancelled.persist()
     services.schedule.persist()
-    services.timer_messages.persist_in(broker._writer)
+    services.delays.mark_in(broker._writer)
     broker._writer.submit(lambda: None).result()
 
 
@@ -157,7 +157,7 @@ def is_idle(broker: Broker) -> bool:
     services = broker.services
     services.turn.run()
     is_delivered = services.timer_messages.delivered_to_ms >= services.clock.message_time_ms() // 1000 * 1000
-    idle = services.schedule.is_idle and services.timer_messages.is_idle and services.pops.is_idle
+    idle = services.delays.is_idle and services.pops.is_idle
     return is_delivered and idle and services.transactions.is_idle
 
 

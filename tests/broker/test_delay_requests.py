@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pocketmq.broker.delay import delay_query
+from pocketmq.broker.delay import pending as delay_query
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessages
@@ -69,7 +69,7 @@ def bodies(path, topic=TOPIC):
 
 async def advance(path, ms):
     path.clock.advance(ms)
-    await until(lambda: path.services.timer_messages.is_idle and path.services.schedule.is_idle)
+    await until(lambda: path.services.delays.is_idle)
     path.turn()
 
 

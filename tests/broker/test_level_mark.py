@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker import wiring
-from pocketmq.broker.delay.schedule import BATCH_MAX
+from pocketmq.broker.delay.engine import BUDGET_S
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.file_disk import FileDisk
@@ -31,6 +31,8 @@ from tests.broker.timed import HOST
 from tests.patience import PATIENCE_S
 from tests.store.power_cut_disk import PowerCutDisk, Stopped
 
+BATCH_MAX = int(BUDGET_S / 0.000004)
+"""No machine delivers more messages in one turn: each takes more than 4 us."""
 MARK, OFFSETS = "/store/config/levelmark", "/store/config/delayOffset.json"
 LEVELS = "1s 2s 3s 4s 5s 6s"
 
@@ -88,7 +90,7 @@ class Life:
     def persist(self) -> None:
         """Do what a broker does each second."""
         self.store.flush_service.flush_log()
-        self.service.mark_in(InlineExecutor())
+        self.services.delays.mark_in(InlineExecutor())
 
     def stop(self) -> None:
         wiring.stop(self.services)

@@ -35,7 +35,7 @@ def recall(path, handle, topic=TOPIC):
 
 async def advance(path, ms):
     path.clock.advance(ms)
-    await until(lambda: path.services.timer_messages.is_idle)
+    await until(lambda: path.services.delays.is_idle)
     path.turn()
 
 

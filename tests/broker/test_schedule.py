@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker import wiring
-from pocketmq.broker.delay.schedule import BATCH_MAX
+from pocketmq.broker.delay.engine import TIMED_EVERY
 from pocketmq.runtime.clock import SystemClock, VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, Message, PutResult, PutStatus
@@ -139,13 +139,14 @@ async def test_empty_level_is_woken_by_an_earlier_message() -> None:
 
 async def test_backlog_is_delivered_in_batches_that_yield_to_the_loop() -> None:
     s = Scheduled()
-    for number in range(BATCH_MAX + 10):
+    s.services.delays._work._budget_s = 0.0
+    for number in range(3 * TIMED_EVERY):
         s.delay(str(number), 1)
     s.clock.advance(1_000)
     s.turn.run()
-    assert len(s.bodies()) == BATCH_MAX
-    await until(lambda: len(s.bodies()) > BATCH_MAX)
-    assert s.bodies() == [str(number) for number in range(BATCH_MAX + 10)]
+    assert len(s.bodies()) == TIMED_EVERY
+    await until(lambda: len(s.bodies()) == 3 * TIMED_EVERY)
+    assert s.bodies() == [str(number) for number in range(3 * TIMED_EVERY)]
 
 
 async def test_offsets_survive_a_restart() -> None:
@@ -246,7 +247,7 @@ async def test_delivery_is_retried_after_a_store_refusal(monkeypatch: pytest.Mon
         return real_put(message)
 
     monkeypatch.setattr(s.store.commit_log, "put", put)
-    monkeypatch.setattr("pocketmq.broker.delay.schedule.RETRY_AFTER_S", 0.001)
+    monkeypatch.setattr("pocketmq.broker.delay.engine.RETRY_AFTER_S", 0.001)
     await s.advance(1_000)
     await until(lambda: len(s.bodies()) == 2)
     assert s.bodies() == ["a", "b"]
@@ -365,12 +366,12 @@ async def test_message_that_cannot_be_put_is_retried_without_stopping_its_level(
     assert s.bodies() == ["a", "c"]
     assert s.service.encode() == {"offsetTable": {1: 1}}
     assert not s.service.may_remove(s.store.max_physical_offset)
-    assert not s.service.is_idle
+    assert not s.services.delays.is_idle
     fails = False
     await until(lambda: s.bodies("bad") == ["b"])
     assert s.service.encode() == {"offsetTable": {1: 3}}
     assert s.service.may_remove(s.store.max_physical_offset)
-    assert s.service.is_idle
+    assert s.services.delays.is_idle
 
 
 @pytest.mark.parametrize("ahead", [60_000, 86_400_000])

@@ -24,7 +24,7 @@ def by_queue(path: DataPath, topic: str = TOPIC) -> dict[int, list[bytes]]:
 
 async def deliver(path: DataPath) -> None:
     path.clock.advance(60_000)
-    await until(lambda: path.services.timer_messages.is_idle and path.services.schedule.is_idle)
+    await until(lambda: path.services.delays.is_idle)
     path.turn()
 
 

@@ -86,7 +86,7 @@ class Life:
     def persist(self) -> None:
         known = self.marked
         self.timed.store.flush_service.flush_log()
-        self.timed.service.persist_in(InlineExecutor())
+        self.timed.delays.mark_in(InlineExecutor())
         self.flushed = known
 
 
@@ -215,7 +215,7 @@ async def test_rolled_timer_is_delivered_once_for_any_roll_window(window_slots: 
         t.put(body, TIMER_DELIVER_MS=clock.message_time_ms() + int(body) * SECOND + 500)
     await t.advance(listed_s * SECOND)
     for is_listed in (True, False):
-        t.service.stop()
+        t.delays.stop()
         t = Timed(t.disk.killed(), VirtualClock(t.clock.message_time_ms() + 10), **t.settings)
         await t.settle()
         if is_listed:

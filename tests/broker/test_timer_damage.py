@@ -68,7 +68,7 @@ async def stopped(*, is_clean: bool) -> Stopped:
     if is_clean:
         t.stop()
     else:
-        t.service.stop()
+        t.delays.stop()
     files = {path: bytes(t.disk.read_file(path)) for path in t.disk._files}
     return Stopped(
         files, t.clock.message_time_ms(), t.bodies() if not is_clean else [f"past {n}" for n in range(4)], pending
@@ -83,7 +83,7 @@ async def check(store: Stopped, disk: MemoryDisk, what: object, *, with_past: bo
         await t.advance(1)
     await t.advance(MINUTE)
     arrivals = t.arrivals()[len(store.delivered) :]
-    t.service.stop()
+    t.delays.stop()
     if with_past:
         arrivals = [arrival for arrival in arrivals if not arrival[0].startswith("past")]
     assert sorted(arrivals) == sorted(store.pending.items()), what
@@ -201,7 +201,7 @@ async def test_deleted_first_file_of_the_timer_log_is_detected() -> None:
     for number in range(3 * PER_FILE):
         t.put(f"{number}", TIMER_DELIVER_MS=now_ms + 10_000 + number)
     await t.settle()
-    t.service.persist_in(InlineExecutor())
+    t.delays.mark_in(InlineExecutor())
     t.stop()
     t.disk.delete(f"{LOG}/{0:020d}")
     t = Timed(t.disk, t.clock, **SETTINGS)

@@ -43,7 +43,8 @@ class Timed:
         slots = timers.get("slots_total", 7 * 86_400)
         self.services = built.build(self.disk, self.clock, store, {"broker_cluster_name": "c"}, loop=loop, timer_slots=slots)
         self.store, self.turn = self.services.store, self.services.turn
-        self.service, self.times = self.services.timer_messages, self.services.delivery_times
+        self.service, self.delays = self.services.timer_messages, self.services.delays
+        self.times = self.services.delivery_times
         self.timer_store = self.service._timer_store
         watch(self)
         wiring.recover(self.services)
@@ -74,8 +75,7 @@ class Timed:
         """Wait until nothing happens any more."""
         state = None
         while (
-            state != (state := (self.store.max_physical_offset, self.timer_store.state, self.service.is_idle))
-            or not state[2]
+            state != (state := (self.store.max_physical_offset, self.timer_store.state, self.delays.is_idle)) or not state[2]
         ):
             await asyncio.sleep(0)
             self.turn.run()
@@ -114,7 +114,7 @@ class Timed:
 
     def persist(self) -> None:
         self.store.flush_service.flush_log()
-        self.service.persist_in(InlineExecutor())
+        self.delays.mark_in(InlineExecutor())
 
     def stop(self) -> None:
         wiring.stop(self.services)

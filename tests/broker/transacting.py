@@ -76,7 +76,7 @@ class Transacting(DataPath):
 
         def is_idle() -> bool:
             self.turn()
-            return services.transactions.is_idle and services.schedule.is_idle and services.timer_messages.is_idle
+            return services.transactions.is_idle and services.delays.is_idle
 
         await until(is_idle)
 
@@ -94,8 +94,7 @@ class Transacting(DataPath):
 
     def stop(self) -> None:
         self.services.transactions.stop()
-        self.services.schedule.stop()
-        self.services.timer_messages.stop()
+        self.services.delays.stop()
 
     def again(self) -> "Transacting":
         self.stop()

@@ -1,7 +1,7 @@
 """ActingServices: the services of a master that run on an acting master; the resulting messages go to other brokers.
 
-    levels         the slave's own schedule service, from the progress copied from the master
-    timers         a timer service whose wheel is filled from the slave's log when the slave begins to act
+    levels         from the progress copied from the master
+    timers         from a wheel that is filled from the slave's log when the slave begins to act
     transactions   open half messages are sent to another master as prepared messages when their check is due; it asks the
                    producers then
     pop            popped messages that are not acknowledged in time are sent to the retry topic of their group
@@ -14,17 +14,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Executor
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.delay.engine import DelayEngine
+from pocketmq.broker.delay.level_source import LevelSource
+from pocketmq.broker.delay.sources import Source
+from pocketmq.broker.delay.wheel_source import WheelSource
 from pocketmq.broker.ha.escape_bridge import EscapeBridge
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.pop.pop_record import CheckPoint, read_revive_record
 from pocketmq.broker.pop.pop_revive import revived_copy
 from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
-from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.broker.transaction.transaction import GROUP
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_half import HalfMessage
@@ -39,6 +41,8 @@ SETTLE_S: Final = 1.0
 LOOK_S: Final = 0.02
 SYNC_S: Final = 2.0
 ACKS_MAX: Final = 100_000
+WAITING_MAX: Final = 4096
+"""Limit of due messages whose copies are being sent, or are to be sent next, and of check points that wait."""
 _DONE: Final = PutResult(PutStatus.PUT_OK)
 
 
@@ -50,7 +54,7 @@ class RevivingSink:
     """
 
     def __init__(self, context: Context, bridge: EscapeBridge) -> None:
-        self.under_way_max = bridge.under_way_max
+        self.under_way_max: int | None = WAITING_MAX
         self._context = context
         self._bridge = bridge
         self._topic = REVIVE_TOPIC_PREFIX + context.config.broker_cluster_name
@@ -121,46 +125,42 @@ class ActingServices:
     """The services of an acting master. An instance is started and stopped once."""
 
     def __init__(
-        self, context: Context, bridge: EscapeBridge, schedule: ScheduleMessageService, offsets: ConsumerOffsetManager,
-        make_timers: Callable[[CopySink], TimerMessageService] | None,
+        self, context: Context, bridge: EscapeBridge, delays: DelayEngine, schedule: LevelSource,
+        offsets: ConsumerOffsetManager, make_timers: Callable[[], WheelSource] | None,
         make_check: Callable[[TransactionProgress], EscapingCheck],
     ) -> None:  # fmt: skip
         """`make_timers`: None without timers (timerWheelEnable=false)."""
         self._context = context
         self._bridge = bridge
+        self._delays = delays
         self._schedule = schedule
         self._offsets = offsets
         self._make_timers = make_timers
-        self._timers: TimerMessageService | None = None
+        self._timers: WheelSource | None = None
         self._progress = TransactionProgress()
         self._check = make_check(self._progress)
         self._check.escape_to(bridge)
 
     def start(self) -> None:
         """Start all services. Raises OSError if the timer files cannot be created."""
+        sources: list[Source[Any]] = [self._schedule]
         if self._make_timers is not None:
-            self._timers = self._make_timers(RevivingSink(self._context, self._bridge))
+            self._timers = self._make_timers()
             self._timers.recover()
-        self._schedule.sink = self._bridge
-        self._schedule.start()
-        if self._timers is not None:
-            self._timers.start()
+            sources.append(self._timers)
+        self._delays.sink, self._delays.sources = RevivingSink(self._context, self._bridge), sources
+        self._delays.start()
         self._progress.read(self._context.store, *(self._offsets.query(GROUP, topic, 0) for topic in _TRANSACTION_TOPICS))
         self._check.start()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Pass on the arrivals of messages that were just copied from the master."""
-        arrivals = tuple(arrivals)
-        self._schedule.arrived(arrivals)
-        if self._timers is not None:
-            self._timers.arrived(arrivals)
+        self._delays.arrived(tuple(arrivals))
 
     def persist_in(self, executor: Executor) -> None:
         """Write the progress to disk in `executor`."""
         self._schedule.persist_in(executor)
-        self._schedule.mark_in(executor)
-        if self._timers is not None:
-            self._timers.persist_in(executor)
+        self._delays.mark_in(executor)
         self._commit()
 
     def _commit(self) -> None:
@@ -176,11 +176,10 @@ class ActingServices:
         deadline_s = loop.time() + SETTLE_S
         while self._bridge.has_unclaimed and loop.time() < deadline_s:
             await asyncio.sleep(LOOK_S)
-        self._schedule.stop()
+        self._delays.stop()
         self._check.stop()
         self._commit()
         if self._timers is not None:
-            self._timers.stop()
             store.request_sync(store.max_physical_offset)
             deadline_s = loop.time() + SYNC_S
             while store.flushed_offset < store.max_physical_offset and loop.time() < deadline_s:

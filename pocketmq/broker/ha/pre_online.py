@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.delay.level_source import LevelSource
 from pocketmq.broker.ha.ha_service import HAService
 from pocketmq.broker.registration.member_group import MemberGroup
 from pocketmq.broker.registration.registration import Registration
@@ -43,7 +43,7 @@ class PreOnline:
 
     def __init__(
         self, context: Context, registration: Registration, members: MemberGroup, client: RemotingClient, ha: HAService,
-        schedule: ScheduleMessageService, offsets: ConsumerOffsetManager, adopt_timers: Callable[[int, int], bool],
+        schedule: LevelSource, offsets: ConsumerOffsetManager, adopt_timers: Callable[[int, int], bool],
     ) -> None:  # fmt: skip
         """`adopt_timers` takes a read time and a queue offset, and returns whether they are ahead."""
         self._context = context

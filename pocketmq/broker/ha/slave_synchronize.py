@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.delay.level_source import LevelSource
 from pocketmq.broker.ha.left_queues import LeftQueues
 from pocketmq.broker.ha.master_log import master_log_offset
 from pocketmq.broker.tables.config_manager import ConfigManager, CopiedRowsManager
@@ -65,7 +65,7 @@ class SlaveSynchronize:
 
     def __init__(
         self, context: Context, client: RemotingClient, topics: TopicConfigManager, groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager, schedule: ScheduleMessageService, request_modes: MessageRequestModeManager,
+        offsets: ConsumerOffsetManager, schedule: LevelSource, request_modes: MessageRequestModeManager,
         is_following: Callable[[], bool],
     ) -> None:  # fmt: skip
         """`is_following` returns whether the log is being copied, so that it is known to be the master's."""

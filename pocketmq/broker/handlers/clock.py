@@ -41,9 +41,7 @@ def advance_clock(services: Services, request: Request[AdvanceClockRequestHeader
 
 
 def _answer_when_settled(services: Services, answer: Deferred, deadline_s: float) -> None:
-    has_timers = services.delivery_times.is_enabled and not services.store.config.is_slave
-    timers_idle = services.timer_messages.is_idle or not has_timers
-    is_idle = timers_idle and services.schedule.is_idle and services.transactions.is_idle
+    is_idle = services.delays.is_idle and services.transactions.is_idle
     if not is_idle and services.clock.monotonic() < deadline_s:
         services.timers.after(_POLL_S, partial(_answer_when_settled, services, answer, deadline_s))
     else:

@@ -6,8 +6,8 @@ further message, as in a recall; a message of a delay level by an entry in `conf
 
 import logging
 
-from pocketmq.broker.delay.delay_query import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
-from pocketmq.broker.delay.delayed_copy import delivered_message, due_copy
+from pocketmq.broker.delay.pending import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
+from pocketmq.broker.delay.records import delivered_message, due_copy
 from pocketmq.broker.put.delivery_time import PMQ_COPY_OF, delete_key
 from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import encode_body

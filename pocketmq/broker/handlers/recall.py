@@ -5,7 +5,7 @@ there was a message to cancel. A message can be recalled until it is delivered; 
 begun.
 """
 
-from pocketmq.broker.delay.delay_query import Wanted
+from pocketmq.broker.delay.pending import Wanted
 from pocketmq.broker.delay.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.broker.put.delivery_time import delete_key, slot_time_ms
 from pocketmq.broker.services import Services

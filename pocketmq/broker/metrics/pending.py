@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.broker.delay.delay_query import DelayQuery, Numbers
-from pocketmq.broker.timer.timer_service import TimerMessageService
+from pocketmq.broker.delay.pending import DelayQuery, Numbers
+from pocketmq.broker.delay.wheel_source import WheelSource
 
 HOUR_MS: Final = 3_600_000
 HOURS: Final = 24
@@ -45,7 +45,7 @@ class Pending:
         self.by_topic_hash.update(dict(zip(hashes.tolist(), counts.tolist(), strict=True)))
 
 
-def counting(query: DelayQuery, timers: TimerMessageService | None, now_ms: int) -> Generator[None, None, Pending]:
+def counting(query: DelayQuery, timers: WheelSource | None, now_ms: int) -> Generator[None, None, Pending]:
     """Count all pending messages; `timers` None: timerWheelEnable=false."""
     found = Pending()
     for dues_ms in query.level_dues():

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.context import Context
+from pocketmq.broker.delay.wheel_source import WheelSource
 from pocketmq.broker.due_work import DueWork
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
 from pocketmq.broker.pop.pop_record import (
@@ -31,7 +32,6 @@ from pocketmq.broker.put.put import STALE_IN_COPIES, MessagePutter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
-from pocketmq.broker.timer.timer_service import TimerMessageService
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Arrival, Message
@@ -94,7 +94,7 @@ class PopReviveService:
 
     def __init__(
         self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
-        groups: SubscriptionGroupManager, timer_messages: TimerMessageService,
+        groups: SubscriptionGroupManager, timer_messages: WheelSource,
     ) -> None:  # fmt: skip
         config = context.config
         self._store = context.store

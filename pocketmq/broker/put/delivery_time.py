@@ -2,7 +2,7 @@
 
 A sender sets a delivery time by one of five properties. If there are several, the first in this list counts:
 
-    DELAY                a level of messageDelayLevel (broker.put, broker.delay.schedule)
+    DELAY                a level of messageDelayLevel (broker.put, broker.delay.level_source)
     TIMER_DELAY_SEC      seconds from now
     TIMER_DELAY_MS       ms from now
     TIMER_DELIVER_MS     a time, epoch ms

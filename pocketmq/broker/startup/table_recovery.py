@@ -14,7 +14,7 @@ are delivered twice, none is lost.
 import logging
 from typing import Final
 
-from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.delay.level_source import LevelSource
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
 from pocketmq.broker.tables.attributes import BATCH_QUEUE, QUEUE_TYPE
@@ -43,7 +43,7 @@ def recover_tables(
     topics: TopicConfigManager,
     groups: SubscriptionGroupManager,
     offsets: ConsumerOffsetManager,
-    schedule: ScheduleMessageService,
+    schedule: LevelSource,
     orders: ConsumerOrderInfoManager,
 ) -> None:
     """Complete and write the tables whose files are missing or may lack the last write, and log each recovered item.
@@ -145,7 +145,7 @@ def _make_groups(topics: TopicConfigManager, groups: SubscriptionGroupManager, o
 # --- delay levels -----------------------------------------------------------------------------------------------------
 
 
-def _make_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -> list[str]:
+def _make_delay_offsets(store: MessageStore, schedule: LevelSource) -> list[str]:
     lines = []
     for queue in store.queues:
         if queue.topic != SCHEDULE_TOPIC or queue.min_offset == queue.max_offset:
@@ -167,7 +167,7 @@ def _make_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -
     return lines
 
 
-def _advance_delay_offsets(store: MessageStore, schedule: ScheduleMessageService) -> None:
+def _advance_delay_offsets(store: MessageStore, schedule: LevelSource) -> None:
     """Move copied progress, which is a few seconds old, to the first message without a copy in the log."""
     for queue in store.queues:
         if queue.topic != SCHEDULE_TOPIC:

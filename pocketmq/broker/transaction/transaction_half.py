@@ -11,7 +11,7 @@ open half message is stored again, so that the beginning of the queue need not b
 
 from typing import Final, Self
 
-from pocketmq.broker.delay.delayed_copy import OWN_PROPERTY
+from pocketmq.broker.delay.records import OWN_PROPERTY
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, WAIT
 from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, StoredProperties
 from pocketmq.store.format.message import (

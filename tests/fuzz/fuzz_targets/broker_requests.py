@@ -181,8 +181,7 @@ class Neighbours:
             channel.close()
         services = self.path.services
         services.transactions.stop()
-        services.schedule.stop()
-        services.timer_messages.stop()
+        services.delays.stop()
         self.path.store.shutdown()
         # References from the loop's timers must not keep the files in memory.
         self.path.disk._files.clear()

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from pocketmq.broker.timer.timer_record import read_timer_record
+from pocketmq.broker.delay.records import read_timer_record
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import BadRecordError, bounds, check_record, decode_dispatch_request, decode_record

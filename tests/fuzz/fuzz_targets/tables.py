@@ -9,7 +9,7 @@ import msgspec
 from pocketmq.broker.acl.access_rules import AclError, access_rules
 from pocketmq.broker.acl.plain_permission import _read as read_acl
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay.delay_cancelled import DelayCancelled
+from pocketmq.broker.delay.cancel import DelayCancelled
 from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager

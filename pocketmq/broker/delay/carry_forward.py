@@ -1,4 +1,4 @@
-"""Copying pending timer messages forward before their CommitLog file is deleted.
+"""Carrying pending timer messages forward before their CommitLog file is deleted: they are copied to the end of the log.
 
 A copy is a new record in the timer topic. Two properties are added: the exact due time, because it does not follow from the
 store time of the copy, and the physical offset of the message's first record, by which earlier records are recognized as
@@ -13,23 +13,24 @@ from typing import Final
 import numpy as np
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.timer.due_queue import DueQueue
-from pocketmq.broker.timer.timer_record import carried_copy, read_timer_record
-from pocketmq.broker.timer.wheel_loader import WheelLoader
+from pocketmq.broker.delay.due_queue import DueQueue
+from pocketmq.broker.delay.records import carried_copy, read_timer_record
+from pocketmq.broker.delay.wheel_loader import WheelLoader
 from pocketmq.store.format.message import PutStatus
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.timer.timer_store import TimerStore
 
 log = logging.getLogger("broker")
 
-COPIED_AT_ONCE: Final = 32
+CARRIED_AT_ONCE: Final = 32
 """Limit of records copied in one turn of the loop."""
 
 
-class CopyForward:
-    """Copies records, and decides when retention may delete a file.
+class CarryForward:
+    """Carries records forward, and decides when retention may delete a file.
 
-    `refusal` is the reason for refusing timer messages at present, or None. Pending records before `carried_to` are copied.
+    `refusal` is the reason for refusing timer messages at present, or None. Pending records before `carried_to` are carried
+    forward.
     """
 
     def __init__(
@@ -50,18 +51,18 @@ class CopyForward:
         self.carried_to = self._copies_end = 0
         self._target = 0
         self._waiting: list[int] = []
-        self._is_copying = False
+        self._is_carrying = False
         # Before this offset, the log's end at the start, a message may have several records: an earlier process may have
-        # copied it and not deleted the file. `_copied` has the first offsets of those messages that were copied since.
+        # copied it and not deleted the file. `_carried` has the first offsets of those messages that were copied since.
         self._end_at_start = context.store.max_physical_offset
-        self._copied: set[int] = set()
+        self._carried: set[int] = set()
 
     def may_remove(self, end_offset: int) -> bool:
         """Return whether no pending record lies before `end_offset`; if one does, start copying in later turns."""
-        if self._is_copying:
+        if self._is_carrying:
             return False
         if self._waiting:
-            self._copy_some()
+            self._carry_some()
             return False
         if end_offset > self.carried_to:
             self._begin(end_offset)
@@ -83,24 +84,24 @@ class CopyForward:
                 len(self._waiting),
                 end_offset,
             )
-        self._copy_some()
+        self._carry_some()
 
-    def _copy_some(self) -> None:
-        self._is_copying = True
-        for physical_offset in self._waiting[: -COPIED_AT_ONCE - 1 : -1]:
-            if not self._copy(physical_offset):
-                self._is_copying = False
+    def _carry_some(self) -> None:
+        self._is_carrying = True
+        for physical_offset in self._waiting[: -CARRIED_AT_ONCE - 1 : -1]:
+            if not self._carry(physical_offset):
+                self._is_carrying = False
                 break
             self._waiting.pop()
         self._turn.arm()
-        if self._is_copying and self._waiting:
-            self._timers.after(0, self._copy_some)
-        elif self._is_copying:
-            self._is_copying, self.carried_to = False, self._target
+        if self._is_carrying and self._waiting:
+            self._timers.after(0, self._carry_some)
+        elif self._is_carrying:
+            self._is_carrying, self.carried_to = False, self._target
             if self.carried_to >= self._end_at_start:
-                self._copied.clear()
+                self._carried.clear()
 
-    def _copy(self, physical_offset: int) -> bool:
+    def _carry(self, physical_offset: int) -> bool:
         view = self._store.message_at(physical_offset)
         if view is None:
             return True
@@ -109,7 +110,7 @@ class CopyForward:
             if timer.out_ms < self._loader.loaded_to_ms:
                 return True  # its slot has been loaded in the meantime
             first = physical_offset if timer.copy_of is None else timer.copy_of
-            if physical_offset < self._end_at_start and first in self._copied:
+            if physical_offset < self._end_at_start and first in self._carried:
                 return True
             shift_ms = self._steps.shift_ms(physical_offset, timer.store_timestamp_ms) if timer.is_relative else 0
             message = carried_copy(decode_record(view), timer.due_ms + shift_ms)
@@ -122,7 +123,7 @@ class CopyForward:
             self.refusal = None
             self._copies_end = result.end_offset
             if physical_offset < self._end_at_start:
-                self._copied.add(first)
+                self._carried.add(first)
             return True
         reason = result.reason or result.status.name
         log.error("the timer message at physical offset %d cannot be copied to the log's end: %s", physical_offset, reason)

@@ -9,14 +9,13 @@ unit in both slots.)
 import logging
 from collections import deque
 from collections.abc import Iterator, Set
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
-from pocketmq.broker.timer.due_queue import DueQueue, NearTimer
-from pocketmq.broker.timer.offset_dedup import OffsetDedup
-from pocketmq.broker.timer.timer_columns import TimerColumns, topic_hash
-from pocketmq.broker.timer.timer_record import TimerRecord, superseded_key
+from pocketmq.broker.delay.due_queue import DueQueue, NearTimer
+from pocketmq.broker.delay.offset_dedup import OffsetDedup
+from pocketmq.broker.delay.records import TimerReader, TimerRecord, superseded_key
 from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Numbers, Units, unit_dues
@@ -30,20 +29,12 @@ UNITS_ROLLED_AT_ONCE: Final = 8192
 _NOTHING: Final = (0, 0)
 
 
-class ReadsRecords(Protocol):
-    """Interface to the records (`timer_enqueue.TimerReader`)."""
-
-    def read(self, physical_offset: int) -> TimerRecord | None: ...
-
-    def plain_times(self, physical_offset: int, size: int) -> tuple[int, int, bool, int] | None: ...
-
-
 class WheelLoader:
     """Loader of slots. Slots before `loaded_to_ms` are loaded, except that the last one, `loading_ms`, may be in
     progress."""
 
     def __init__(
-        self, timers: TimerStore, near: DueQueue, steps: ClockSteps, reader: ReadsRecords, precision_ms: int
+        self, timers: TimerStore, near: DueQueue, steps: ClockSteps, reader: TimerReader, precision_ms: int
     ) -> None:
         self.loaded_to_ms = 0
         self.loading_ms: int | None = None
@@ -55,8 +46,8 @@ class WheelLoader:
         self._parts: Iterator[Units] = iter(())
         # Units to be rolled, with their slot.
         self._unrolled: deque[tuple[int, Units]] = deque()
-        # Physical offsets and sizes of records to be read, and the hash codes of their topics.
-        self._waiting: list[tuple[Numbers, Numbers, Numbers]] = []
+        # Physical offsets of records to be read.
+        self._waiting: list[Numbers] = []
         self._seen = OffsetDedup()
         # Messages before this pair were delivered by an earlier process, if they lie before that physical offset.
         self._delivered_before, self._entered_to = _NOTHING, -1
@@ -77,7 +68,7 @@ class WheelLoader:
     def step(self, until_ms: int, now_ms: int) -> bool:
         """Do a part of the work; return False if all slots up to that of `until_ms` are loaded. Raises OSError."""
         if self._waiting:
-            self._take_units(*self._waiting.pop())
+            self._take_records(self._waiting.pop())
         elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
             self._roll_some(now_ms)
         elif self.loading_ms is not None:
@@ -148,10 +139,8 @@ class WheelLoader:
             if rolled.any():
                 self._unrolled.append((self.loaded_to_ms - self._precision_ms, units[rolled]))
             units = units[~rolled]
-        offsets, sizes, hashes = (units[name].astype(np.int64) for name in ("physical_offset", "record_size", "topic_hash"))
-        starts = range(0, len(units), RECORDS_AT_ONCE)
-        parts = [slice(start, start + RECORDS_AT_ONCE) for start in reversed(starts)]
-        self._waiting = [(offsets[part], sizes[part], hashes[part]) for part in parts]
+        offsets, starts = units["physical_offset"].astype(np.int64), range(0, len(units), RECORDS_AT_ONCE)
+        self._waiting = [offsets[start : start + RECORDS_AT_ONCE] for start in reversed(starts)]
 
     def _roll_some(self, now_ms: int) -> None:
         slot_ms, units = self._unrolled[0]
@@ -165,16 +154,10 @@ class WheelLoader:
         for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
             self._take_at(int(part["physical_offset"][row]), int(times[row]))
 
-    def _take_units(self, physical_offsets: Numbers, sizes: Numbers, topic_hashes: Numbers) -> None:
+    def _take_records(self, physical_offsets: Numbers) -> None:
         slot_ms = self.loaded_to_ms - self._precision_ms
-        plain_times = self._reader.plain_times
-        units = zip(physical_offsets.tolist(), sizes.tolist(), topic_hashes.tolist(), strict=True)
-        for physical_offset, size, hashed in units:
-            times = plain_times(physical_offset, size)
-            if times is None:
-                self._take_at(physical_offset, slot_ms)
-            elif not self._is_delivered(times[1], physical_offset):
-                self._take_plain(physical_offset, slot_ms, hashed, *times)
+        for physical_offset in physical_offsets.tolist():
+            self._take_at(physical_offset, slot_ms)
 
     def _take_at(self, physical_offset: int, slot_ms: int) -> None:
         record = self._reader.read(physical_offset)
@@ -196,37 +179,10 @@ class WheelLoader:
             if key in near.cancelled_at(out_ms):
                 return  # a second copy
             near.cancel(out_ms, key)
-        times = out_ms, record.due_ms, record.is_relative, record.store_timestamp_ms
-        self._take_plain(physical_offset, slot_ms, topic_hash(record.topic), *times)
-
-    def take_rows(self, columns: TimerColumns, rows: Numbers, physical_offsets: Numbers, slots_ms: Numbers) -> None:
-        """Take some rows of many records, as `take` does."""
-        records = columns.records
-        hashes, outs, dues, relative, stores = (
-            column[rows].tolist()
-            for column in (columns.topic_hashes, columns.outs_ms, columns.dues_ms, columns.is_relative, columns.stores_ms)
-        )
-        places = zip(rows.tolist(), physical_offsets.tolist(), slots_ms.tolist(), strict=True)
-        for (row, physical_offset, slot_ms), *values in zip(places, hashes, outs, dues, relative, stores, strict=True):
-            if row in records:
-                self.take(records[row], physical_offset, slot_ms)
-            else:
-                self._take_plain(physical_offset, slot_ms, *values)
-
-    def _take_plain(
-        self,
-        physical_offset: int,
-        slot_ms: int,
-        hashed: int,
-        out_ms: int,
-        nominal_ms: int,
-        is_relative: bool,
-        store_ms: int,
-    ) -> None:
         if physical_offset in self.delivered:
             return
-        due_ms, difference = nominal_ms, None
-        if is_relative:
-            difference = self._steps.difference_at(physical_offset, store_ms)
+        due_ms, difference = record.due_ms, None
+        if record.is_relative:
+            difference = self._steps.difference_at(physical_offset, record.store_timestamp_ms)
             due_ms += self._steps.difference - difference
-        self._near.push(NearTimer(due_ms, physical_offset, nominal_ms, slot_ms, out_ms, difference, hashed))
+        near.push(NearTimer(due_ms, physical_offset, record.due_ms, slot_ms, out_ms, difference, record.topic_hash))

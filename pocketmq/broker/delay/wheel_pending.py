@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.broker.timer.due_queue import DueQueue
-from pocketmq.broker.timer.timer_enqueue import TimerReader
-from pocketmq.broker.timer.wheel_loader import WheelLoader
+from pocketmq.broker.delay.due_queue import DueQueue
+from pocketmq.broker.delay.records import TimerReader
+from pocketmq.broker.delay.sources import FAR_MS
+from pocketmq.broker.delay.wheel_loader import WheelLoader
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.layout import TIMER_MAGIC_DELETE
@@ -28,7 +29,7 @@ class PendingTimer(NamedTuple):
     physical_offset: int
 
 
-class PendingTimers:
+class WheelPending:
     """Reader of pending messages. No message may be entered or delivered while a result is being read."""
 
     def __init__(
@@ -39,21 +40,30 @@ class PendingTimers:
         reader: TimerReader,
         clock: Clock,
         begin_offset: Callable[[], int],
+        enter_all: Callable[[], None],
     ) -> None:
-        """`begin_offset` returns the physical offset before which records are deleted or copied forward."""
+        """`begin_offset` returns the physical offset before which records are deleted or carried forward.
+
+        `enter_all` enters messages whose entering was deferred.
+        """
         self._timer_store = timer_store
         self._begin_offset = begin_offset
+        self._enter_all = enter_all
         self._near = near
         self._loader = loader
         self._reader = reader
         self._clock = clock
 
-    def pending(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[PendingTimer]:
+    def pending(self, begin_ms: int = 0, end_ms: int = FAR_MS, topic: str | None = None) -> Iterator[PendingTimer]:
         """Yield the messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival.
 
-        With `topic`, only messages of it or of a topic with the same hash code. Each pass reads the units of all messages,
-        so the first pass takes as many as are usually wanted, and each further one more.
+        With `topic`, only messages of it or of a topic with the same hash code. Cancelled messages are left out. Each pass
+        reads the units of all messages, so the first pass takes as many as are usually wanted, and each further one more.
         """
+        self._enter_all()
+        return self._passes(begin_ms, end_ms, topic)
+
+    def _passes(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[PendingTimer]:
         count = _FIRST_LOOK
         while begin_ms < end_ms:
             rows, cancelling, end_of_look_ms = self._first(count, begin_ms, end_ms, topic)
@@ -102,22 +112,15 @@ class PendingTimers:
             for timer in self._near
             if begin_ms <= timer.out_ms < end_ms
             and (hashed is None or timer.topic_hash == hashed)
-            and not self._is_cancelled(timer.physical_offset, self._near.cancelled_at(timer.out_ms))
+            and not self._reader.is_cancelled(timer.physical_offset, self._near.cancelled_at(timer.out_ms))
         ]
-
-    def _is_cancelled(self, physical_offset: int, keys: set[str] | None) -> bool:
-        """Return whether the record is cancelled by one of `keys`, or is gone."""
-        if not keys:
-            return False
-        record = self._reader.read(physical_offset)
-        return record is None or not record.keys(physical_offset).isdisjoint(keys)
 
     def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[PendingTimer]:
         # A unit that was rolled twice occurs twice.
         rows = rows[:, np.unique(rows[1], return_index=True)[1]]
         for index in np.lexsort((rows[1], rows[0])):
             timer = PendingTimer(*rows[:, index].tolist())
-            if not self._is_cancelled(timer.physical_offset, cancelled.get(timer.out_ms)):
+            if not self._reader.is_cancelled(timer.physical_offset, cancelled.get(timer.out_ms, set())):
                 yield timer
 
     def counts_by_hour(self) -> dict[int, tuple[int, int]]:
@@ -125,6 +128,7 @@ class PendingTimers:
 
         Cancelled messages are counted until their slot is loaded.
         """
+        self._enter_all()
         self._loader.finish(self._clock.message_time_ms())
         counts = self._timer_store.counts_by_hour(self._loader.loaded_to_ms, self._begin_offset())
         for timer in self._near:
@@ -152,6 +156,7 @@ class PendingTimers:
 
         Cancelled messages are counted until their slot is loaded.
         """
+        self._enter_all()
         unread_ms = self._loader.unread_ms
         counts = Counter(timer.topic_hash for timer in self._near if timer.slot_ms != unread_ms)
         for units in chain(self._timer_store.pending(None, unread_ms, self._begin_offset()), self._loader.unrolled):

@@ -8,10 +8,12 @@ CommitLog.
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from pocketmq.broker.timer.timer_columns import Mask
 from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Numbers, Units, unit_times
+
+Mask = npt.NDArray[np.bool_]
 
 _ENTERED_EARLY_MS: Final = 60_000
 """Tolerance: write times are cut to the precision of the slots, so a unit may seem older than its record."""

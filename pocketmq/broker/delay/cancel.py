@@ -51,7 +51,7 @@ class DelayCancelled(ConfigManager):
         """Forget messages that the levels have passed, and those that the store lost in a power cut: new messages get their
         queue offsets.
 
-        `progress` is that of ScheduleMessageService as read from its file: newer progress may be lost, and the cancelled
+        `progress` is that of LevelSource as read from its file: newer progress may be lost, and the cancelled
         messages would be reached again.
         """
         for level, rows in self._table.items():

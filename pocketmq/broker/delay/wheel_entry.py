@@ -6,28 +6,26 @@ interval is over or there are enough of them, unless one of them may be due earl
 """
 
 import logging
-from collections.abc import Callable
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from pocketmq.broker.delay.delivered_copies import WINDOW_MS
+from pocketmq.broker.delay.records import TimerReader, TimerRecord
+from pocketmq.broker.delay.sources import FAR_MS
+from pocketmq.broker.delay.unit_check import UnitCheck
+from pocketmq.broker.delay.wheel_loader import WheelLoader
 from pocketmq.broker.names import TIMER_TOPIC
-from pocketmq.broker.timer.delivered_copies import WINDOW_MS
-from pocketmq.broker.timer.timer_columns import MANY, Mask, TimerColumns, read_columns, topic_hash
-from pocketmq.broker.timer.timer_record import TimerRecord, plain_times, read_timer_record, timer_record
-from pocketmq.broker.timer.unit_check import UnitCheck
-from pocketmq.broker.timer.wheel_loader import WheelLoader
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.layout import (
-    CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_STRUCT,
     HOLE_TAGS_CODE,
 )
 from pocketmq.store.format.layout import TIMER_MAGIC_DEFAULT as MESSAGE
 from pocketmq.store.format.layout import TIMER_MAGIC_DELETE as CANCELS
-from pocketmq.store.format.message import PutResult
-from pocketmq.store.format.record import BadRecordError
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_log import Numbers
 from pocketmq.store.timer.timer_store import RecoveredTimers, TimerStore
@@ -39,72 +37,38 @@ ENTERED_AGAIN_AT_ONCE: Final = 8192
 ENTER_EVERY_MS: Final = 25
 """Interval in ms whose messages are entered together, which is cheaper for each of them."""
 ENTERED_AS_THEY_COME: Final = 8
-_FAR_MS: Final = 1 << 62
-_KNOWN_MAX: Final = 4096
+MANY: Final = 20
+"""From this number of messages on, entering together is faster than one by one."""
 RESIDENT_MAX: Final = 64 << 20
 """Limit of resident memory of store files while timers are entered again."""
 
+Mask = npt.NDArray[np.bool_]
 Progress = Callable[[str, int, int], None]
 """Called with the name of the task, bytes done and bytes in total."""
 
 
-class _Rows(NamedTuple):
-    """Units of the timer queue and the content of their records, one row each."""
-
-    queue_offsets: Numbers
-    physical_offsets: Numbers
-    sizes: Numbers
-    columns: TimerColumns
+_Row = tuple[int, int, int, TimerRecord | None]
+"""Queue offset, physical offset and size of a unit of the timer queue, and its record; None if that is lost."""
+_LOST: Final = TimerRecord(0, 0, False, 0, 0)
 
 
-class TimerReader:
-    """Reader of the timer topic's records. An unreadable record is logged and skipped."""
+class _Columns:
+    """Rows as columns."""
 
-    def __init__(self, store: MessageStore, precision_ms: int) -> None:
-        self._store = store
-        self._files = store.commit_log.mapped_files
-        self._precision_ms = precision_ms
-        # Records by physical offset that need not be read.
-        self._known: dict[int, TimerRecord] = {}
-
-    def remember(self, properties: dict[str, str], result: PutResult) -> None:
-        """Keep the content of a record from the properties with which it was put, so that the record need not be read."""
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        record = timer_record(properties, result.size, result.store_timestamp_ms, self._precision_ms)
-        self._known[result.physical_offset] = record
-
-    def read(self, physical_offset: int) -> TimerRecord | None:
-        """Return the record at a physical offset; None if it is gone or not of the timer topic."""
-        if (known := self._known.pop(physical_offset, None)) is not None:
-            return known
-        file = self._files.file_at(physical_offset)
-        try:
-            if file is None:
-                raise BadRecordError("there is no such record")
-            return read_timer_record(file.view[: file.wrote], self._precision_ms, physical_offset - file.start_offset)
-        except ValueError as error:
-            if physical_offset >= self._store.min_physical_offset:
-                log.error("the timer message at physical offset %d is lost: %s", physical_offset, error)
-            return None
-
-    def plain_times(self, physical_offset: int, size: int) -> tuple[int, int, bool, int] | None:
-        """Return `timer_record.plain_times` of the record there; None if `read` must be used."""
-        file = self._files.file_at(physical_offset)
-        if file is None or (position := physical_offset - file.start_offset) + size > file.wrote:
-            return None
-        return plain_times(file.view, position)
-
-    def read_many(self, physical_offsets: Numbers, sizes: Numbers) -> TimerColumns:
-        """Read many records of known sizes; records that cannot be read are logged as by `read`."""
-        if self._known:
-            known = [self._known.pop(physical_offset, None) for physical_offset in physical_offsets.tolist()]
-            if None not in known:
-                return TimerColumns.of(cast("list[TimerRecord]", known))
-        return read_columns(self._files, physical_offsets, sizes, self.read)
+    def __init__(self, rows: Sequence[_Row]) -> None:
+        self.records = records = [row[3] or _LOST for row in rows]
+        self.queue_offsets = np.array([row[0] for row in rows], np.int64)
+        self.places = np.array([row[1] for row in rows], np.int64)
+        self.sizes = np.array([row[2] for row in rows], np.int64)
+        self.found = np.array([row[3] is not None for row in rows], np.bool_)
+        self.outs_ms = np.array([record.out_ms for record in records], np.int64)
+        self.dues_ms = np.array([record.due_ms for record in records], np.int64)
+        self.stores_ms = np.array([record.store_timestamp_ms for record in records], np.int64)
+        self.topic_hashes = np.array([record.topic_hash for record in records], np.int64)
+        self.cancels = np.array([record.cancels is not None for record in records], np.bool_)
 
 
-class TimerEnqueue:
+class WheelEntry:
     """Reader of the timer queue that fills the wheel.
 
     Units before `queue_offset` are entered. `refusal` is the reason why none can be entered at present, or None.
@@ -123,7 +87,7 @@ class TimerEnqueue:
         # Until this monotonic time only a limited number is entered on arrival.
         self._window_end_s = 0.0
         self._window_left = 0
-        self.soonest_ms = _FAR_MS
+        self.soonest_ms = FAR_MS
         """Lower bound of TIMER_OUT_MS of messages not yet entered."""
         self.maybe_delivered: list[tuple[int, int]] = []
         """(due time, physical offset) of messages entered again that were due before the log's last record."""
@@ -147,8 +111,9 @@ class TimerEnqueue:
         try:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
                 self._enter_few(queue_offset, units)
-            elif (rows := self._read(queue_offset, units)) is not None:
-                self._append_units(rows, rows.columns.found, np.full(len(rows.sizes), self._clock.message_time_ms()))
+            else:
+                found, now_ms = _Columns(tuple(self._read(queue_offset, units))), self._clock.message_time_ms()
+                self._enter_many(found, found.found, np.full(len(found.places), now_ms))
         except OSError as error:
             if self.refusal is None:
                 log.error("timer messages cannot be added to the timer wheel: %s; trying again", error)
@@ -162,7 +127,7 @@ class TimerEnqueue:
         self._window_left -= count
         if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
             return True
-        self.soonest_ms = _FAR_MS
+        self.soonest_ms = FAR_MS
         return False
 
     def enter_again(self, recovered: RecoveredTimers, progress: Progress | None) -> None:
@@ -199,20 +164,19 @@ class TimerEnqueue:
         self.queue_offset = 0
         while (next_units := self._next_units(ENTERED_AGAIN_AT_ONCE))[1]:
             queue_offset, units = next_units
-            if (rows := self._read(queue_offset, units)) is not None:
-                columns, places = rows.columns, rows.physical_offsets
-                if check is not None:
-                    check.take(places, rows.sizes, columns.outs_ms, columns.stores_ms, columns.found)
-                    if check.problem:
-                        return
-                pending = (columns.dues_ms > due_before_ms) | ((columns.dues_ms == due_before_ms) & (places >= place_before))
-                pending |= rows.queue_offsets >= recovered.queue_offset
-                due = pending & columns.found & (columns.dues_ms <= last_ms) & (columns.dues_ms > from_ms)
-                self.maybe_delivered += zip(columns.dues_ms[due].tolist(), places[due].tolist(), strict=True)
-                pending |= columns.cancels()
-                now_ms = self._clock.message_time_ms()
-                bases = self._timer_store.roll_base(columns.stores_ms, now_ms)
-                self._append_units(rows, columns.found & pending & (places > recovered.entered_to), bases)
+            found = _Columns(tuple(self._read(queue_offset, units)))
+            places, dues_ms = found.places, found.dues_ms
+            if check is not None:
+                check.take(places, found.sizes, found.outs_ms, found.stores_ms, found.found)
+                if check.problem:
+                    return
+            pending = (dues_ms > due_before_ms) | ((dues_ms == due_before_ms) & (places >= place_before))
+            pending |= found.queue_offsets >= recovered.queue_offset
+            due = pending & found.found & (dues_ms <= last_ms) & (dues_ms > from_ms)
+            self.maybe_delivered += zip(dues_ms[due].tolist(), places[due].tolist(), strict=True)
+            bases = self._timer_store.roll_base(found.stores_ms, self._clock.message_time_ms())
+            wanted = (pending | found.cancels) & found.found & (places > recovered.entered_to)
+            self._enter_many(found, wanted, bases)
             self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
             self._timer_store.mark(0, self.queue_offset)
             self._store.open_files.release_memory(self._store.commit_log.mapped_files.files, resident_max)
@@ -227,40 +191,36 @@ class TimerEnqueue:
         queue_offset = max(self.queue_offset, queue.min_offset)
         return queue_offset, queue.units(queue_offset, count_max)
 
-    def _read(self, queue_offset: int, data: memoryview) -> _Rows | None:
-        units = np.frombuffer(data, CONSUME_QUEUE_UNIT_DTYPE)
-        whole = units["tags_code"] != HOLE_TAGS_CODE
-        offsets, sizes = (units[name][whole].astype(np.int64) for name in ("physical_offset", "size"))
-        if not len(offsets):
-            return None
-        return _Rows(queue_offset + np.flatnonzero(whole), offsets, sizes, self._reader.read_many(offsets, sizes))
+    def _read(self, queue_offset: int, units: memoryview) -> Iterator[_Row]:
+        for number, (physical_offset, size, code) in enumerate(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)):
+            if code != HOLE_TAGS_CODE:
+                yield queue_offset + number, physical_offset, size, self._reader.read(physical_offset)
 
-    def _append_units(self, rows: _Rows, wanted: Mask, write_times_ms: Numbers) -> None:
+    def _enter_many(self, found: _Columns, wanted: Mask, write_times_ms: Numbers) -> None:
         """Append units of the wanted rows to their slots; rows whose slot is loaded are added to the due queue too.
 
         Raises OSError if there is no space; nothing is entered then.
         """
-        columns, numbers = rows.columns, np.flatnonzero(wanted)
-        magics = np.where(columns.cancels(), MESSAGE | CANCELS, MESSAGE)
+        rows = np.flatnonzero(wanted)
         times = self._timer_store.put_many(
-            columns.outs_ms[numbers],
-            write_times_ms[numbers],
-            rows.physical_offsets[numbers],
-            rows.sizes[numbers],
-            columns.topic_hashes[numbers],
-            magics[numbers],
+            found.outs_ms[rows],
+            write_times_ms[rows],
+            found.places[rows],
+            found.sizes[rows],
+            found.topic_hashes[rows],
+            np.where(found.cancels[rows], MESSAGE | CANCELS, MESSAGE),
         )
-        near = times < self._loader.loaded_to_ms
-        self._loader.take_rows(columns, numbers[near], rows.physical_offsets[numbers[near]], times[near])
+        for index in np.flatnonzero(times < self._loader.loaded_to_ms).tolist():
+            row = int(rows[index])
+            self._loader.take(found.records[row], int(found.places[row]), int(times[index]))
 
     def _enter_few(self, queue_offset: int, units: memoryview) -> None:
-        """Enter as `_append_units` does, one by one; the queue offset moves past each entered unit."""
-        timer_store, loader, now_ms = self._timer_store, self._loader, self._clock.message_time_ms()
-        for physical_offset, size, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
-            if code != HOLE_TAGS_CODE and (record := self._reader.read(physical_offset)) is not None:
+        """Enter as `_enter_many` does, one by one; the queue offset moves past each entered unit."""
+        loader, now_ms = self._loader, self._clock.message_time_ms()
+        for at, physical_offset, size, record in self._read(queue_offset, units):
+            if record is not None:
                 magic = MESSAGE if record.cancels is None else MESSAGE | CANCELS
-                slot_ms = timer_store.put(record.out_ms, now_ms, physical_offset, size, topic_hash(record.topic), magic)
+                slot_ms = self._timer_store.put(record.out_ms, now_ms, physical_offset, size, record.topic_hash, magic)
                 if slot_ms < loader.loaded_to_ms:
                     loader.take(record, physical_offset, slot_ms)
-            queue_offset += 1
-            self.queue_offset = queue_offset
+            self.queue_offset = at + 1

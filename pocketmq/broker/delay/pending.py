@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.delay_cancelled import DelayCancelled
-from pocketmq.broker.delay.schedule import ScheduleMessageService
+from pocketmq.broker.delay.cancel import DelayCancelled
+from pocketmq.broker.delay.level_source import LevelSource
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from pocketmq.broker.put.delivery_time import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, due_of, slot_time_ms
 from pocketmq.broker.put.message_id import decode_message_id, encode_message_id
@@ -128,9 +128,7 @@ def parse_cursor(text: str | None) -> Place | None:
 class DelayQuery:
     """Queries of pending messages; read-only."""
 
-    def __init__(
-        self, context: Context, timers: PendingTimers, schedule: ScheduleMessageService, cancelled: DelayCancelled
-    ) -> None:
+    def __init__(self, context: Context, timers: PendingTimers, schedule: LevelSource, cancelled: DelayCancelled) -> None:
         self._store = context.store
         self._timers = timers
         self._schedule = schedule

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from pocketmq.broker.delay.sources import FAR_MS
+
 _FEW: Final = 1000
 
 
@@ -42,15 +44,17 @@ class DueQueue:
         # Messages due later than nominally, as a heap of (nominal due time, physical offset), and those already removed.
         self._held: list[tuple[int, int]] = []
         self._released: set[tuple[int, int]] = set()
+        # Messages that were removed but are still to be delivered.
+        self._waiting: set[NearTimer] = set()
         self._slot_counts: dict[int, int] = defaultdict(int)
         self._slots: list[int] = []
         self._cancelled: dict[int, set[str]] = {}
 
     def __len__(self) -> int:
-        return len(self._row) + len(self._heap)
+        return len(self._row) + len(self._heap) + len(self._waiting)
 
     def __iter__(self) -> Iterator[NearTimer]:
-        return chain(self._row, self._heap)
+        return chain(self._row, self._heap, self._waiting)
 
     def count_at(self, slot_ms: int) -> int:
         """Return the number of messages of one slot."""
@@ -71,7 +75,9 @@ class DueQueue:
                 self._released.discard(pair)
             else:
                 heapq.heappush(self._held, pair)
-        slot_ms = timer.slot_ms
+        self._count_in(timer.slot_ms)
+
+    def _count_in(self, slot_ms: int) -> None:
         if slot_ms not in self._slot_counts:
             heapq.heappush(self._slots, slot_ms)
         self._slot_counts[slot_ms] += 1
@@ -86,7 +92,7 @@ class DueQueue:
 
     def set_difference(self, difference: int) -> None:
         """Recompute all due times after the calendar was set."""
-        timers = sorted(self)
+        timers = sorted(chain(self._row, self._heap))
         self._row.clear()
         self._heap, self._held = [], []
         self._released.clear()
@@ -95,16 +101,23 @@ class DueQueue:
         for timer in timers:
             due_ms = timer.nominal_ms if timer.difference is None else timer.nominal_ms + difference - timer.difference
             self.push(timer._replace(due_ms=due_ms))
+        for timer in self._waiting:
+            self._count_in(timer.slot_ms)
 
     # --- out --------------------------------------------------------------------------------------------------------
 
     @property
-    def due_ms(self) -> int | None:
-        """The earliest due time, or None."""
+    def due_ms(self) -> int:
+        """The earliest due time; FAR_MS without a message."""
         row, heap = self._row, self._heap
         if not heap:
-            return row[0].due_ms if row else None
+            return row[0].due_ms if row else FAR_MS
         return min(heap[0], row[0]).due_ms if row else heap[0].due_ms
+
+    @property
+    def first_ms(self) -> int:
+        """The earliest due time, also of messages that wait for another attempt; FAR_MS without a message."""
+        return min((self.due_ms, *(timer.due_ms for timer in self._waiting)))
 
     def pop(self) -> NearTimer:
         """Remove and return the first message."""
@@ -115,9 +128,17 @@ class DueQueue:
         self._slot_counts[timer.slot_ms] -= 1
         return timer
 
-    def put_back(self, timer: NearTimer, due_ms: int) -> None:
-        """Add a removed message again, due at `due_ms`."""
-        self.push(timer._replace(due_ms=due_ms))
+    def wait(self, timer: NearTimer) -> None:
+        """Note that a removed message is still to be delivered."""
+        if timer not in self._waiting:
+            self._waiting.add(timer)
+            self._count_in(timer.slot_ms)
+
+    def done(self, timer: NearTimer) -> None:
+        """Note that a message that waited need not be delivered any more."""
+        if timer in self._waiting:
+            self._waiting.remove(timer)
+            self._slot_counts[timer.slot_ms] -= 1
 
     # --- progress ---------------------------------------------------------------------------------------------------
 
@@ -130,9 +151,9 @@ class DueQueue:
             return None
         while self._held and self._held[0] in self._released:
             self._released.discard(heapq.heappop(self._held))
-        first = min((*islice(self._row, 1), *self._heap[:1]))
-        found = (min(first.due_ms, first.nominal_ms), first.physical_offset)
-        return min(found, self._held[0]) if self._held else found
+        firsts = (*islice(self._row, 1), *self._heap[:1], *self._waiting)
+        pairs = ((min(timer.due_ms, timer.nominal_ms), timer.physical_offset) for timer in firsts)
+        return min((*pairs, *self._held[:1]))
 
     @property
     def oldest_slot_ms(self) -> int | None:

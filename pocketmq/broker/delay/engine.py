@@ -1,0 +1,269 @@
+"""Delivery of delayed messages at the millisecond at which they are due, from all sources, in the order of their due times.
+
+Delivering means putting a copy into the real topic and queue. A turn is limited in time, so that sends and pulls are not
+delayed. Afterwards each source records its progress: a killed process repeats at most the batch under way.
+
+A copy that is refused, or still being sent to another broker, is tried again, independently of the messages after it. While
+too many are waiting for that, no others are tried.
+
+No message is delivered early. An absolute time follows the calendar; a delay is measured by the steady clock, however the
+calendar was set (`clock_steps`).
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from pocketmq.broker.context import Context
+from pocketmq.broker.delay.sources import FAR_MS, LOADED_AHEAD_MS, Due, Source
+from pocketmq.broker.due_work import RETRY_AFTER_S, DueWork
+from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink
+from pocketmq.runtime.event import Event
+from pocketmq.store.format.message import Arrival, PutResult, PutStatus
+
+log = logging.getLogger("broker")
+
+LOAD_PAUSE_MS: Final = 1
+"""Pause between two turns that load messages which are not due soon, so that sends do not wait for all of them."""
+BUDGET_S: Final = 0.0003
+"""Time that one turn of the loop spends on delivery. A longer one delivers bursts sooner but delays sends."""
+TIMED_EVERY: Final = 8
+"""Number of deliveries between two readings of the clock."""
+REFUSED_MAX: Final = 8
+"""Number of refused messages waiting for another attempt at which no further ones are tried."""
+FAR_BYTES, FAR_MAX = 1 << 20, 100
+"""Number of deliveries of records this far from the previous one after which the resident memory is checked."""
+_PUT_OK: Final = PutStatus.PUT_OK
+_UNSTORABLE: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class DelayEngine:
+    """Delivers the messages of some sources. Runs on the event loop only."""
+
+    def __init__(self, context: Context, sink: CopySink, sources: Sequence[Source[Any]]) -> None:
+        self.sink = sink
+        """Takes the copies; an acting master has another one."""
+        self.sources = sources
+        self._store = context.store
+        self._steps = context.steps
+        self._clock = context.clock
+        self._turn = context.turn
+        self._look_at_clocks = context.look_at_clocks
+        self._work = DueWork(context, self._go_on, BUDGET_S, "delayed messages cannot be delivered")
+        context.steps.subscribe(self._calendar_set)
+        # Messages to be tried again from a monotonic time on.
+        self._waiting: deque[tuple[float, Source[Any], Due]] = deque()
+        self._copies_end = 0
+        self._touched: set[Source[Any]] = set()  # sources with deliveries or progress in this turn
+        self._failure = ""
+        self._read_at = self._far_count = 0
+        self.put_failed: Event[[]] = Event()
+        """Called when a copy is refused."""
+
+    def start(self) -> None:
+        """Start delivering. May follow a `stop`."""
+        self._look_at_clocks()
+        for source in self.sources:
+            source.start()
+        self._work.start()
+
+    def stop(self) -> None:
+        """Stop delivering."""
+        self._work.stop()
+        self._waiting.clear()
+        for source in self.sources:
+            source.stop()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done before a later message time."""
+        return self._work.is_idle
+
+    def may_remove(self, end_offset: int) -> bool:
+        """Return whether no record before physical offset `end_offset` is still needed."""
+        return all(source.may_remove(end_offset) for source in self.sources)
+
+    def mark_in(self, executor: Executor) -> None:
+        """Write the progress to disk in `executor`. To be called every second."""
+        self._steps.forget(self._store.min_physical_offset)
+        for source in self.sources:
+            source.mark_in(executor)
+
+    def _calendar_set(self) -> None:
+        for source in self.sources:
+            source.calendar_set()
+
+    def arrived(self, arrivals: Iterable[Arrival]) -> None:
+        """Take in new messages, now or soon. To be called after each dispatch."""
+        for source in self.sources if self._work.is_running else ():
+            own = [arrival for arrival in arrivals if arrival.topic == source.topic]
+            if own:
+                self._look_at_clocks()
+                if not self._enter(source, own):
+                    self._note_progress((source,))
+                    self._arm((source,))
+
+    def _enter(self, source: Source[Any], arrivals: Iterable[Arrival]) -> float | None:
+        """Take in new messages; return the seconds after which more should be taken in, or None."""
+        wait_s = source.enter(arrivals)
+        self._touched.add(source)
+        if wait_s is not None:
+            self._work.after(wait_s)
+        return wait_s
+
+    # --- a turn -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self, end_s: float) -> None:
+        """Deliver what is due, load what is due soon, and determine the next turn."""
+        now_ms = self._clock.message_time_ms()
+        self._touched.clear()
+        enters = 0.0 in [self._enter(source, ()) for source in self.sources if source.has_new]
+        more = self._try_again(now_ms, end_s) or self._take(now_ms, end_s)
+        self._note_progress(self._touched)
+        self._release_memory()
+        if self._waiting:
+            self._work.after(max(self._waiting[0][0] - self._clock.monotonic(), 0))
+        if more and not enters and self._has_time:
+            self._work.at_ms(self._clock.message_time_ms() + LOAD_PAUSE_MS)
+        elif more:
+            self._work.after(0)
+        elif len(self._waiting) < self._waiting_max:
+            self._arm(self.sources)
+
+    def _arm(self, sources: Iterable[Source[Any]]) -> None:
+        """Begin a turn when one of the sources needs it."""
+        for source in sources:
+            when_ms = source.due_ms
+            if source.is_held_up:
+                self._work.after(RETRY_AFTER_S)
+            else:
+                when_ms = min(when_ms, source.load_ms)
+            if when_ms < FAR_MS:
+                self._work.at_ms(when_ms)
+
+    def _release_memory(self) -> None:
+        # Messages that waited for long are spread over all files: the kernel maps neighbouring pages too, so that one
+        # message makes up to 256 KiB resident, and thousands may be read before the checkpoint thread releases memory.
+        if self._far_count >= FAR_MAX:
+            self._far_count = 0
+            self._store.checkpoint_service.look_at_memory()
+
+    @property
+    def _waiting_max(self) -> int:
+        """Number of messages waiting for another attempt at which no others are tried."""
+        return self.sink.under_way_max or REFUSED_MAX
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether nothing is due, and what is left to be loaded is not due soon."""
+        now_ms = self._clock.message_time_ms()
+        return all(source.due_ms > now_ms and source.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for source in self.sources)
+
+    def _note_progress(self, sources: Iterable[Source[Any]]) -> None:
+        self._store.commit_log.write()
+        for source in sources:
+            source.mark(self._copies_end)
+
+    def _try_again(self, now_ms: int, end_s: float) -> bool:
+        """Try the messages that have waited long enough; return whether the time was used up."""
+        now_s = self._clock.monotonic()
+        while self._waiting and self._waiting[0][0] <= now_s:
+            _, source, due = self._waiting.popleft()
+            self._touched.add(source)
+            source.done(due)
+            self._turn.arm()
+            self._deliver(source, due, now_ms)
+            if self._clock.monotonic() >= end_s:
+                return True
+        return False
+
+    def _take(self, now_ms: int, end_s: float) -> bool:
+        """Deliver due messages and load the next ones; return whether the time was used up."""
+        until_ms, waiting, waiting_max = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms, self._waiting, self._waiting_max
+        while len(waiting) < waiting_max:
+            source, due_ms, next_ms = self._first(now_ms)
+            # Messages that are not loaded yet may be due before this one.
+            if source is None or due_ms > source.loaded_to_ms:
+                self._touched.update(self.sources)
+                if any(source.load_some(until_ms, now_ms) for source in self.sources):
+                    if self._clock.monotonic() >= end_s:
+                        return True
+                    continue
+                if source is None:
+                    return False
+                next_ms = due_ms
+            else:
+                next_ms = min(next_ms, source.loaded_to_ms)
+            self._turn.arm()
+            self._touched.add(source)
+            for _ in range(TIMED_EVERY):
+                self._deliver(source, source.pop(), now_ms)
+                if source.due_ms > next_ms or len(waiting) >= waiting_max:
+                    break
+            if self._clock.monotonic() >= end_s:
+                return True
+        return False
+
+    def _first(self, now_ms: int) -> tuple[Source[Any] | None, int, int]:
+        """Return the source whose first message is due before those of the others, its due time, and the time until which
+        its other messages are due before them too."""
+        found, found_ms, next_ms = None, now_ms + 1, now_ms
+        for source in self.sources:
+            due_ms = source.due_ms
+            if due_ms < found_ms:
+                found, found_ms, next_ms = source, due_ms, min(found_ms, now_ms)
+            elif due_ms < next_ms:
+                next_ms = due_ms
+        return found, found_ms, next_ms
+
+    # --- one message ------------------------------------------------------------------------------------------------
+
+    def _deliver(self, source: Source[Any], due: Due, now_ms: int) -> None:
+        """Put the copy, or let the message wait. One that can never be delivered is logged and dropped."""
+        sink, physical_offset = self.sink, due.physical_offset
+        if sink.under_way_max and sink.waits(physical_offset):
+            self._wait(source, due)
+            return
+        if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
+            self._far_count += 1
+        self._read_at = physical_offset
+        try:
+            message = source.copy(due, now_ms)
+        except ValueError as error:
+            log.error("the delayed message at physical offset %d is lost: %s", physical_offset, error)
+            return
+        if message is None:
+            return
+        try:
+            result = sink.put(message, physical_offset)
+        except OSError as error:
+            result = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
+        except BaseException:
+            self._wait(source, due)
+            raise
+        if result.status is _PUT_OK:
+            self._failure = ""
+            if result.end_offset > self._copies_end:
+                self._copies_end = result.end_offset
+            source.delivered_total += 1
+            source.delivered((now_ms - due.due_ms) / 1000)
+        elif result is UNDER_WAY or not self._is_unstorable(message.topic, result):
+            self._wait(source, due)
+
+    def _wait(self, source: Source[Any], due: Due) -> None:
+        """Try a message again later."""
+        source.wait(due)
+        self._waiting.append((self._clock.monotonic() + RETRY_AFTER_S, source, due))
+
+    def _is_unstorable(self, topic: str, result: PutResult) -> bool:
+        self.put_failed()
+        reason = f"a delayed message cannot be delivered to {topic}: {result.reason or result.status.name}"
+        if result.status in _UNSTORABLE:
+            log.error("%s; it is lost", reason)
+            return True
+        if reason != self._failure:
+            self._failure = reason
+            log.error("%s; trying again", reason)
+        return False

@@ -1,0 +1,267 @@
+"""The messages of the timer topic, which are due at any millisecond.
+
+Path of a message: it is put into the timer topic (`delivery_time`). At the end of the turn, or a little later if many
+arrive, it is *entered* (`wheel_entry`): its record is read once and a unit is appended to the slot of its second
+(`timer_store`). Shortly before that second, the slot is *loaded* (`wheel_loader`) into a queue by exact due time
+(`due_queue`); messages of the next seconds go there at once.
+
+The message itself is in the CommitLog, so nothing is lost. After each batch, a mark in the page cache records how far
+entering and delivering have come: a killed process repeats at most the batch under way. Once a second the mark is written
+to disk, after everything that it refers to; a power cut repeats the deliveries since then.
+"""
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final
+
+from pocketmq.broker.context import Context
+from pocketmq.broker.delay.carry_forward import CarryForward
+from pocketmq.broker.delay.delivered_copies import delivered_of
+from pocketmq.broker.delay.due_queue import DueQueue, NearTimer
+from pocketmq.broker.delay.progress import WriteBehindSync
+from pocketmq.broker.delay.records import TimerReader, cancel_key, due_copy, keys_of, properties_at, record_at
+from pocketmq.broker.delay.sources import FAR_MS, LOADED_AHEAD_MS
+from pocketmq.broker.delay.wheel_entry import ENTER_EVERY_MS, Progress, WheelEntry
+from pocketmq.broker.delay.wheel_loader import WheelLoader
+from pocketmq.broker.delay.wheel_pending import WheelPending
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
+from pocketmq.runtime.event import Event
+from pocketmq.store.format.message import Arrival, Message
+from pocketmq.store.timer.timer_checkpoint import TimerState
+from pocketmq.store.timer.timer_store import TimerStore
+
+log = logging.getLogger("broker")
+
+
+def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
+    """Return the number of slots of the roll window if timerRollWindowSlot is `asked_slots`.
+
+    A unit is rolled by at least a third of the window (`timer_store`). That must be beyond the slots loaded when its own
+    slot is over: a unit rolled again after a kill is recognized as a duplicate when its next slot is loaded, but not in a
+    slot already loaded; and a unit that cancels another one would come too late there.
+    """
+    return max(asked_slots, 3 * (2 + -(-LOADED_AHEAD_MS // precision_ms)))
+
+
+class WheelSource:
+    """The timer wheel as a `Source`. Runs on the event loop only, except for writing its files to disk."""
+
+    topic: Final = TIMER_TOPIC
+
+    def __init__(self, context: Context, timer_store: TimerStore) -> None:
+        store, config = context.store, context.store.config
+        self._store = store
+        self._timer_store = timer_store
+        self._steps = steps = context.steps
+        self._clock = context.clock
+        self._look_at_clocks = context.look_at_clocks
+        self._precision_ms = precision_ms = config.timer_precision_ms
+        self._stop_enter = config.timer_stop_enqueue
+        self._stop_deliver = config.timer_stop_dequeue
+        self._near = near = DueQueue()
+        self.pop, self.wait, self.done = near.pop, near.wait, near.done
+        reader = TimerReader(store, precision_ms)
+        self.remember = reader.remember
+        self.adopt = timer_store.adopt
+        self._loader = WheelLoader(timer_store, near, steps, reader, precision_ms)
+        self._entry = WheelEntry(store, timer_store, self._loader, reader, self._clock)
+        self.expect = self._entry.expect
+        self._forward = CarryForward(context, timer_store, near, self._loader, self.expect)
+        pending = WheelPending(timer_store, near, self._loader, reader, self._clock, self._begin_offset, self._enter_all)
+        self.pending, self.parts = pending.pending, pending.parts
+        self.counts_by_hour, self.counts_by_topic_hash = pending.counts_by_hour, pending.counts_by_topic_hash
+        self._pending = pending
+        # Messages before this due time and physical offset are delivered, unless they are in the due queue. Only grows.
+        self._delivered_before = (0, 0)
+        self._is_running = False
+        self._writer = WriteBehindSync(store)
+        self._write_failed = False
+        self._roll_refusal: str | None = None
+        self.delivered_total = 0
+        self.delivered: Event[[float]] = Event()
+        """Called with the seconds from a message's due time until its delivery."""
+
+    @property
+    def refusal(self) -> str | None:
+        """The reason why timer messages are refused at present, or None."""
+        return self._entry.refusal or self._roll_refusal or self._forward.refusal
+
+    # --- start and stop ---------------------------------------------------------------------------------------------
+
+    def recover(self, progress: Progress | None = None) -> None:
+        """Restore the state of the last process, and enter the messages after it. Raises OSError, also for lack of space."""
+        store, timer_store = self._store, self._timer_store
+        self._look_at_clocks()
+        now_ms = self._clock.message_time_ms()
+        recovered = timer_store.recover(now_ms, store.max_physical_offset, store.max_offset(TIMER_TOPIC, 0))
+        self._entry.queue_offset = recovered.queue_offset
+        before = recovered.delivered_before
+        self._delivered_before = before
+        if not recovered.complete:
+            self._entry.enter_again(recovered, progress)
+            self._loader.delivered = delivered_of(store, self._entry.maybe_delivered)
+            # This must be on disk before any unit is rolled.
+            timer_store.mark(0, self._entry.queue_offset)
+            timer_store.flush(timer_store.state, now_ms)
+        self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
+        while self._loader.step(max(now_ms, before[0]), now_ms):
+            pass
+        while self.has_new and self._entry.enter():
+            pass
+        if self.refusal is not None:
+            raise OSError(self.refusal)
+        self._store.commit_log.write()
+        self.mark(0)
+        if not recovered.complete:
+            # From now on the files record what is delivered.
+            timer_store.flush(timer_store.state, now_ms)
+
+    def start(self) -> None:
+        self._is_running = True
+
+    def stop(self) -> None:
+        self._is_running = False
+
+    def close(self) -> None:
+        """Write the final state if the store has synced its log, and unmap the files. Raises OSError."""
+        self._writer.finish()
+        state = self._timer_store.state
+        if not self._write_failed and self._store.flushed_offset >= self._store.max_physical_offset:
+            self._timer_store.flush(state, self._clock.message_time_ms())
+            self._timer_store.seal()
+        self._timer_store.close()
+
+    # --- entering ---------------------------------------------------------------------------------------------------
+
+    def enter(self, arrivals: Iterable[Arrival]) -> float | None:
+        if not self.has_new:
+            return None
+        if self._entry.is_put_off:
+            return ENTER_EVERY_MS / 1000
+        return 0.0 if self._entry.enter() else None
+
+    @property
+    def has_new(self) -> bool:
+        return not self._stop_enter and self.not_entered > 0
+
+    def _enter_all(self) -> None:
+        """Enter deferred messages, for requests that list pending messages."""
+        while self._is_running and self.has_new and self._entry.enter():
+            pass
+
+    @property
+    def not_entered(self) -> int:
+        """Number of messages of the timer topic that are not in the wheel yet."""
+        return max(self._store.max_offset(TIMER_TOPIC, 0) - self._entry.queue_offset, 0)
+
+    # --- what is due ------------------------------------------------------------------------------------------------
+
+    @property
+    def due_ms(self) -> int:
+        return FAR_MS if self._stop_deliver else self._near.due_ms
+
+    @property
+    def loaded_to_ms(self) -> int:
+        return self._loader.unread_ms - self._steps.ahead_ms
+
+    @property
+    def load_ms(self) -> int:
+        return self._loader.loaded_to_ms - LOADED_AHEAD_MS - self._steps.ahead_ms
+
+    @property
+    def is_held_up(self) -> bool:
+        return self.refusal is not None or self._loader.is_held_up
+
+    @property
+    def delivered_to_ms(self) -> int:
+        """The time up to which all messages that are due and dispatched have been put."""
+        waits_from_ms = min(self.loaded_to_ms, self._near.first_ms)
+        if self.not_entered:
+            waits_from_ms = min(waits_from_ms, self._entry.soonest_ms + 1)  # messages not entered are due from then on
+        return waits_from_ms - 1
+
+    def calendar_set(self) -> None:
+        self._near.set_difference(self._steps.difference)
+
+    def load_some(self, until_ms: int, now_ms: int) -> bool:
+        if self._stop_deliver and self._near.due_ms <= now_ms:
+            return False
+        try:
+            is_loaded = self._loader.step(until_ms, now_ms)
+        except OSError as error:
+            if self._roll_refusal is None:
+                log.error("timer messages cannot be rolled: %s; trying again", error)
+            self._roll_refusal = f"timer messages cannot be rolled: {error}"
+            return False
+        if not is_loaded:
+            self._roll_refusal = None
+        return is_loaded
+
+    def copy(self, due: NearTimer, now_ms: int) -> Message | None:
+        view, position = record_at(self._store, due.physical_offset)
+        cancelled = self._near.cancelled_at(due.out_ms)
+        if cancelled and not cancelled.isdisjoint(keys_of(properties_at(view, position), due.physical_offset)):
+            return None
+        return due_copy(view, position, now_ms, self._precision_ms)
+
+    def cancel_near(self, properties: dict[str, str]) -> None:
+        """Apply a cancelling message that was just put with these properties, without waiting for the end of the turn."""
+        out_ms, key = int(properties[TIMER_OUT_MS]), cancel_key(properties)
+        if key is not None and out_ms < self._loader.loaded_to_ms:
+            self._near.cancel(out_ms, key)
+
+    # --- progress ---------------------------------------------------------------------------------------------------
+
+    def mark(self, copies_end: int) -> None:
+        loader, near, now_ms = self._loader, self._near, self._clock.message_time_ms()
+        loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
+        # At most up to now: messages that arrive later are due later.
+        self._delivered_before = max(self._delivered_before, (min(loaded_to_ms, now_ms) + 1, 0))
+        before = min(self._delivered_before, near.floor or self._delivered_before)
+        read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
+        for oldest_ms in (near.oldest_slot_ms, loader.unrolled_ms):
+            if oldest_ms is not None:
+                read_time_ms = min(read_time_ms, oldest_ms)
+        self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
+        near.forget_cancelled(self._timer_store.read_time_ms)
+
+    def mark_in(self, executor: Executor) -> None:
+        if self._write_failed or self._writer.is_writing:
+            return
+        try:
+            self._timer_store.clean(self._store.min_physical_offset)
+        except OSError as error:
+            log.warning("a file of the timer log cannot be deleted: %s; trying again", error)
+        state = self._timer_store.state
+        if state is not None:
+            self._writer.write_in(executor, self._store.max_physical_offset, partial(self._write, state))
+
+    def _write(self, state: TimerState) -> None:
+        try:
+            self._timer_store.flush(state, self._clock.message_time_ms())
+        except OSError as error:
+            # Data written since the last sync may be lost, and the kernel reports such an error only once.
+            self._write_failed = True
+            log.error("timer files cannot be synced: %s; after a crash, timers are rebuilt from the CommitLog", error)
+
+    # --- queries ----------------------------------------------------------------------------------------------------
+
+    def count_at(self, out_ms: int) -> int:
+        """Return the number of units in the slot of a TIMER_OUT_MS."""
+        self._enter_all()
+        return self._timer_store.count_at(out_ms)
+
+    def count(self) -> int:
+        """Return the number of pending messages, including those not entered yet. Cheap enough for frequent calls."""
+        return self.not_entered + self._pending.count()
+
+    def may_remove(self, end_offset: int) -> bool:
+        """Return whether no pending record lies before `end_offset`; if one does, start carrying forward in later turns."""
+        self._enter_all()
+        return not self._is_running or self._forward.may_remove(end_offset)
+
+    def _begin_offset(self) -> int:
+        return max(self._store.min_physical_offset, self._forward.carried_to)
