@@ -2,6 +2,7 @@
 
 import random
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.disk.open_files import resident_memory
-from pocketmq.store.format.layout import TIMER_LOG_UNIT_DTYPE, TIMER_WHEEL_SLOT_DTYPE
-from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
+from pocketmq.store.format.layout import TIMER_LOG_UNIT_DTYPE, TIMER_MARK_POSITION, TIMER_MARK_STRUCT, TIMER_WHEEL_SLOT_DTYPE
+from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState, checkpoint_problems
 from pocketmq.store.timer.timer_log import TimerLog, Units, joined
 from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
 from tests.store.power_cut_disk import PowerCutDisk
@@ -211,6 +212,24 @@ def test_state_is_the_mark_after_a_kill_and_the_last_flush_after_a_power_cut() -
         assert after.sealed and after.state == DURABLE
     killed = TimerCheckpoint(disk.killed(), PATH)
     assert killed.sealed and (killed.state, killed.durable_state) == (MARKED, DURABLE)
+
+
+def test_present_state_of_an_earlier_version_is_used_and_then_removed() -> None:
+    disk = PowerCutDisk()
+    checkpoint = TimerCheckpoint(disk, PATH)
+    checkpoint.flush(DURABLE, NOW)
+    mark = TIMER_MARK_STRUCT.pack(zlib.crc32(disk.boot_mark(PATH).encode()), *MARKED[:5], 0)[:-8]
+    mark += (0x504D5154 << 32 | zlib.crc32(mark)).to_bytes(8, "big")
+    disk.map(PATH, 4096).view[TIMER_MARK_POSITION:][: len(mark)] = mark
+    disk.delete("/store/config/timermark")  # it had none
+    assert TimerCheckpoint(disk.power_cut(random.Random(1)), PATH).state[:5] == DURABLE[:5]
+    killed = disk.killed()
+    found = TimerCheckpoint(killed, PATH)
+    assert found.sealed and (found.state[:5], found.durable_state[:5]) == (MARKED[:5], DURABLE[:5])
+    assert not checkpoint_problems(killed.read_file(PATH))
+    found.flush(found.state, NOW + 1)
+    assert not any(killed.read_range(PATH, TIMER_MARK_POSITION, len(mark)))
+    assert TimerCheckpoint(killed.power_cut(random.Random(1)), PATH).state[:5] == MARKED[:5]
 
 
 def test_checkpoint_of_another_broker_is_neither_sealed_nor_marked() -> None:

@@ -170,7 +170,7 @@ TIMER_CHECKPOINT = Struct(
     "counter" / Int64sb,
 )
 # PocketMQ's own, after the bytes that Apache reads. A valid seal (checksum) shows that PocketMQ wrote the file last. The
-# mark, in a separate sector and with its own seal, is the last progress of the writing process, on disk or not.
+# mark, in a separate sector and with its own seal, was written by earlier versions; it is in config/timermark now.
 TIMER_CHECKPOINT_SEAL = Struct("delivered_before_ms" / Int64sb, "delivered_before_offset" / Int64sb, "seal" / Int64sb)
 TIMER_MARK_POSITION: Final = 512
 TIMER_MARK = Struct(

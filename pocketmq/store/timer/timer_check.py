@@ -7,7 +7,14 @@ from isal.isal_zlib import crc32
 from pocketmq.store.disk import mark_file
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, TIMER_LOG_BLANK_SIZE, TIMER_LOG_BLANK_STRUCT, TIMER_LOG_UNIT_SIZE
-from pocketmq.store.timer.timer_checkpoint import checkpoint_problems, is_foreign, mark_path, read_state, state_age
+from pocketmq.store.timer.timer_checkpoint import (
+    TimerState,
+    checkpoint_problems,
+    is_foreign,
+    mark_path,
+    read_state,
+    state_age,
+)
 from pocketmq.store.timer.timer_log import FILE_SUM
 
 CHECKPOINT, LEVEL_MARK, WHEEL, LOG = "config/timercheck", "config/levelmark", "timerwheel", "timerlog"
@@ -46,30 +53,41 @@ def _sum_problems(disk: Disk, root: str, payloads: list[bytes], is_clean: bool) 
             found.append(f"{WHEEL}: it is missing")
         elif crc32(disk.read_file(f"{root}/{WHEEL}")) != wheel_sum:
             found.append(f"{WHEEL}: its checksum is wrong")
-    if state.log_sum == -1 or state.log_end <= max(state.log_begin, 0):
-        return found  # no checksum, or no timer was ever stored, or none is left
-    names = (
-        sorted(name for name in disk.listdir(f"{root}/{LOG}") if name.isdecimal()) if disk.is_dir(f"{root}/{LOG}") else []
-    )
-    sizes = {int(name): disk.size(f"{root}/{LOG}/{name}") for name in names}
-    known = dict(FILE_SUM.iter_unpack(state.file_sums))
-    size = max(sizes.values(), default=0)
+    # Without a checksum no timer was ever stored, or none is left.
+    if state.log_sum != -1 and state.log_end > max(state.log_begin, 0):
+        found += _log_problems(disk, root, state)
+    return found
+
+
+def _log_problems(disk: Disk, root: str, state: TimerState) -> list[str]:
+    folder = f"{root}/{LOG}"
+    names = [name for name in disk.listdir(folder) if name.isdecimal()] if disk.is_dir(folder) else []
+    sizes = {int(name): disk.size(f"{folder}/{name}") for name in sorted(names)}
     last_start = max((start for start in sizes if start <= state.log_end), default=-1)
     if last_start < 0 or state.log_end > last_start + sizes[last_start] or min(sizes) > max(state.log_begin, 0):
-        return [*found, f"{LOG}: files are missing or short: it ended at {state.log_end}"]
-    if state.log_end < last_start + size:
+        return [f"{LOG}: files are missing or short: it ended at {state.log_end}"]
+    known = dict(FILE_SUM.iter_unpack(state.file_sums))
+    if state.log_end < last_start + max(sizes.values()):
         known[last_start] = state.log_sum
-    for start, sum_found in known.items():
+    found = []
+    for start, known_sum in known.items():
         if start in sizes:
-            units = (sizes[start] - TIMER_LOG_BLANK_SIZE) // TIMER_LOG_UNIT_SIZE * TIMER_LOG_UNIT_SIZE
-            blank = disk.read_range(f"{root}/{LOG}/{start:020d}", units, TIMER_LOG_BLANK_SIZE)
-            is_full = start + sizes[start] <= state.log_end
-            if is_full and blank != TIMER_LOG_BLANK_STRUCT.pack(sizes[start] - units, 0, BLANK_MAGIC_CODE):
-                found.append(f"{LOG}/{start:020d}: the blank unit at its end is invalid")
-            if sum_found not in (-1, _sum_of(disk, f"{root}/{LOG}/{start:020d}", min(units, state.log_end - start))):
-                found.append(f"{LOG}/{start:020d}: its checksum is wrong")
-        elif start >= state.log_begin:
-            found.append(f"{LOG}/{start:020d}: it is missing")
+            problems = _file_problems(disk, f"{folder}/{start:020d}", sizes[start], state.log_end - start, known_sum)
+        else:
+            problems = ["it is missing"] if start >= state.log_begin else []
+        found += [f"{LOG}/{start:020d}: {problem}" for problem in problems]
+    return found
+
+
+def _file_problems(disk: Disk, path: str, size: int, written: int, known_sum: int) -> list[str]:
+    """Check a file of the timer log whose first `written` bytes are in use; a full one ends with a blank unit."""
+    found = []
+    units_size = (size - TIMER_LOG_BLANK_SIZE) // TIMER_LOG_UNIT_SIZE * TIMER_LOG_UNIT_SIZE
+    blank = TIMER_LOG_BLANK_STRUCT.pack(size - units_size, 0, BLANK_MAGIC_CODE)
+    if written >= size and disk.read_range(path, units_size, TIMER_LOG_BLANK_SIZE) != blank:
+        found.append("the blank unit at its end is invalid")
+    if known_sum not in (-1, _sum_of(disk, path, min(units_size, written))):
+        found.append("its checksum is wrong")
     return found
 
 

@@ -7,12 +7,10 @@ new ones.
 Apache takes them at different moments, and its recovery reads messages again to find the true state. PocketMQ avoids that:
 after Apache's 56 bytes it writes a *seal*, a checksum over them, which becomes wrong as soon as another broker writes them.
 
-After a process kill the page cache is intact. For this case there is the *mark*, the present state, written without a sync
-into a sector of its own. It is only valid under the kernel and mount of its writer (`Disk.boot_mark`), because after a power
-cut it may cover data that never reached the disk.
-
-timermark (`mark_file`) has the same two states again, with checksums of timer log and wheel. It shows whether timercheck is
-damaged or was written by another broker: Apache's timercheck has its master's queue offset, which PocketMQ leaves out.
+After a process kill the page cache is intact. For this case timermark (`mark_file`) has the present state, written without a
+sync, besides the one on disk, both with checksums of timer log and wheel. It shows whether timercheck is damaged or was
+written by another broker: Apache's timercheck has its master's queue offset, which PocketMQ leaves out. (Earlier versions
+kept the present state in a sector of timercheck; one left by them is read.)
 """
 
 import zlib
@@ -34,6 +32,7 @@ _NO_MASTER: Final = (1 << 63) - 1
 _MASTER_MAX: Final = 1 << 50  # longer than any queue; _NO_MASTER with a flipped bit is still more than that, or negative
 _SEAL_BASE: Final = 0x504D5154 << 32  # "PMQT": a file of zeros has no seal
 _SEALED_SIZE: Final = TIMER_CHECKPOINT_SIZE + TIMER_CHECKPOINT_SEAL_STRUCT.size
+_MARK_END: Final = TIMER_MARK_POSITION + TIMER_MARK_STRUCT.size
 
 
 class TimerState(NamedTuple):
@@ -93,7 +92,6 @@ class TimerCheckpoint:
         self._region = disk.map(path, TIMER_CHECKPOINT_FILE_SIZE, create=not exists)
         self._region.reserve(0, TIMER_CHECKPOINT_FILE_SIZE)
         self._name_synced = False
-        self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: unknown
         self._marks = MarkFile(disk, mark_path(path))
         view = self._region.view
         found = TIMER_CHECKPOINT_STRUCT.unpack_from(view)
@@ -125,7 +123,8 @@ class TimerCheckpoint:
             durable.append(TimerState(*self.state[:3], *before))
         if _is_sealed(view[TIMER_MARK_POSITION:][: TIMER_MARK_STRUCT.size]):
             boot, *numbers, _ = TIMER_MARK_STRUCT.unpack_from(view, TIMER_MARK_POSITION)
-            if boot and boot == self._boot:
+            # Only under the kernel and mount of its writer: after a power cut it may cover data that never reached the disk.
+            if boot and boot == zlib.crc32(self._disk.boot_mark(self._path).encode()):
                 live.append(TimerState(*numbers))
         if not durable and not live:
             self.durable_state = self.state = TimerState(0, 0, 0, 1)
@@ -152,9 +151,6 @@ class TimerCheckpoint:
 
     def mark(self, state: TimerState) -> None:
         """Write the present state, which must survive a process kill. Does not sync."""
-        data = bytearray(TIMER_MARK_STRUCT.pack(self._boot, *state[:5], 0))
-        _set_seal(data)
-        self._region.view[TIMER_MARK_POSITION:][: len(data)] = data
         self._marks.write(_payload(state))
 
     def flush(self, state: TimerState, now_ms: int) -> None:
@@ -164,10 +160,9 @@ class TimerCheckpoint:
         # Apache's broker continues after the message of the log's last unit, but not after masterTimerQueueOffset. That must
         # not limit it, because after a kill the log has more units than this state covers.
         numbers = (*state[:3], _NO_MASTER, self._state_version, self._timestamp_ms, self._counter)
-        data = bytearray(TIMER_CHECKPOINT_STRUCT.pack(*numbers))
-        data += TIMER_CHECKPOINT_SEAL_STRUCT.pack(*state.delivered_before, 0)
-        _set_seal(data)
-        self._region.view[: len(data)] = data
+        data = TIMER_CHECKPOINT_STRUCT.pack(*numbers) + TIMER_CHECKPOINT_SEAL_STRUCT.pack(*state.delivered_before, 0)[:-8]
+        # What an earlier version left behind it is older from now on.
+        self._region.view[:_MARK_END] = (data + _sum(data)).ljust(_MARK_END, b"\0")
         self._region.sync(0, TIMER_CHECKPOINT_FILE_SIZE)
         if not self._name_synced:
             self._disk.sync_dir(self._path.rpartition("/")[0])
@@ -206,13 +201,12 @@ def checkpoint_problems(data: bytes) -> list[str]:
     if len(data) != TIMER_CHECKPOINT_FILE_SIZE:
         return [f"timercheck has {len(data)} bytes, not {TIMER_CHECKPOINT_FILE_SIZE}"]
     found = []
-    mark_end = TIMER_MARK_POSITION + TIMER_MARK_STRUCT.size
     if any(data[:_SEALED_SIZE]) and not _is_sealed(data[:_SEALED_SIZE]) and not is_foreign(data):
         found.append("the seal of timercheck is wrong")
-    mark = data[TIMER_MARK_POSITION:mark_end]
+    mark = data[TIMER_MARK_POSITION:_MARK_END]
     if any(mark) and not _is_sealed(mark):
         found.append("the seal of the mark in timercheck is wrong")
-    if any(data[_SEALED_SIZE:TIMER_MARK_POSITION]) or any(data[mark_end:]):
+    if any(data[_SEALED_SIZE:TIMER_MARK_POSITION]) or any(data[_MARK_END:]):
         found.append("timercheck has bytes that are not 0 where nothing is written")
     return found
 
@@ -222,13 +216,9 @@ def state_age(state: TimerState) -> tuple[int, ...]:
     return state.queue_offset, state.log_end, state.read_time_ms, *state.delivered_before, state.log_sum
 
 
-def _sum(data: memoryview | bytearray | bytes) -> bytes:
+def _sum(data: memoryview | bytes) -> bytes:
     return (_SEAL_BASE | zlib.crc32(data)).to_bytes(8, "big")
 
 
 def _is_sealed(data: memoryview | bytes) -> bool:
     return bytes(data[-8:]) == _sum(data[:-8])
-
-
-def _set_seal(data: bytearray) -> None:
-    data[-8:] = _sum(data[:-8])

@@ -140,10 +140,6 @@ def _timer_checkpoint() -> list[Part]:
     return [("", layout.TIMER_CHECKPOINT, data[:size]), ("PocketMQ's own", layout.TIMER_CHECKPOINT_SEAL, seal)]
 
 
-def _timer_mark() -> bytes:
-    return _timers().read_range("/timercheck", layout.TIMER_MARK_POSITION, layout.TIMER_MARK_STRUCT.size)
-
-
 def _timer_state() -> list[Part]:
     size = layout.MARK_HEADER_STRUCT.size
     data = _timers().read_range("/timermark", 2 * layout.MARK_SLOT_SIZE, 2 * layout.MARK_SLOT_SIZE)
@@ -201,7 +197,6 @@ EXAMPLES: Final[dict[str, Callable[[], list[Part]]]] = {
     "timer_log": _timer_log,
     "timer_checkpoint": _timer_checkpoint,
     "timer_state": _timer_state,
-    "timer_mark": lambda: _one(layout.TIMER_MARK, _timer_mark()),
 }
 """Examples by name: their parts, each with title, declaration and bytes."""
 
