@@ -139,14 +139,15 @@ class WheelEntry:
             timer_store = self._timer_store
             written_ms = timer_store.written_ms or self._clock.message_time_ms()
             check = UnitCheck(
-                timer_store.all_units(),
+                timer_store.unit_parts(),
                 timer_store.read_time_ms,
                 written_ms,
                 recovered.entered_to,
                 timer_store.roll_delays_ms,
+                self._store.min_physical_offset,
             )
             self._go_through(recovered, progress, check)
-            problem = check.finish(self._store.min_physical_offset)
+            problem = check.finish()
             if not problem:
                 return
             self._timer_store.start_over(problem)

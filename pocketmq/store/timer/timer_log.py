@@ -9,8 +9,9 @@ deleted.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,13 @@ def unit_dues(units: Units) -> Numbers:
 def joined(parts: Iterable[Units]) -> Units:
     """Concatenate arrays of units. (`np.concatenate` would change the byte order of the numbers.)"""
     return np.frombuffer(b"".join(part.tobytes() for part in parts), TIMER_LOG_UNIT_DTYPE)
+
+
+class UnitPart(NamedTuple):
+    """Consecutive units. `lowest` is the lowest physical offset to which one refers; `read` returns a copy of them."""
+
+    lowest: int
+    read: Callable[[], Units]
 
 
 class TimerLog:
@@ -145,6 +153,17 @@ class TimerLog:
                 yield file.start_offset + index * _UNIT_SIZE, units[index:stop]
                 if stop - index == _UNITS_AT_ONCE:
                     file.release_memory(stop * _UNIT_SIZE, index * _UNIT_SIZE)
+
+    def unit_parts(self) -> list[UnitPart]:
+        """Return all units in parts, to be read before the log changes."""
+        return [
+            UnitPart(int(units["physical_offset"].min()), partial(self._copy, position, len(units)))
+            for position, units in self.windows()
+        ]
+
+    def _copy(self, position: int, count: int) -> Units:
+        _, units = next(self.windows(position, position + count * _UNIT_SIZE))
+        return units.copy()
 
     def parts(self, times_from: int) -> Iterator[Units]:
         """Yield copies of the units in `windows`, in small parts. Between two parts the log may grow or lose files."""

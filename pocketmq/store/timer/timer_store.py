@@ -34,7 +34,7 @@ from pocketmq.store.format.layout import (
     TIMER_MAGIC_ROLL,
 )
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
-from pocketmq.store.timer.timer_log import Numbers, TimerLog, Units, joined, unit_dues, unit_times
+from pocketmq.store.timer.timer_log import Numbers, TimerLog, UnitPart, Units, unit_dues, unit_times
 from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
 
 log = logging.getLogger("store")
@@ -172,9 +172,9 @@ class TimerStore:
         """The two possible times that a rolled message waits in one slot."""
         return self._half_ms, self._window_ms
 
-    def all_units(self) -> Units:
-        """Return a copy of all units."""
-        return joined(units for _, units in self._log.windows())
+    def unit_parts(self) -> list[UnitPart]:
+        """Return all units in parts."""
+        return self._log.unit_parts()
 
     def _recover_wheel(self, read_time_ms: int, *, is_ours: bool) -> int:
         """Rebuild the wheel's slots from the log. Return the highest physical offset in it, or -1."""
