@@ -48,7 +48,6 @@ class DueWork:
         if not self._was_started:
             self._was_started = True
             self._context.steps.subscribe(self.look)
-            self._context.clock.subscribe(lambda now_ms: self._context.look_at_clocks() if self.is_running else None)
         self._run()
 
     def stop(self) -> None:

@@ -193,6 +193,7 @@ class _Parts:
             config, store, clock, timers, WorkSlices(timers), Turn(loop), loop, ClockSteps(clock),
             pack_host(host.address, advertised_port),
         )  # fmt: skip
+        clock.subscribe(lambda now_ms: self.context.look_at_clocks())
         self.broker_address = f"{host.name}:{advertised_port}"
         self.tables = tables
         self.name_server_tls = name_server_tls

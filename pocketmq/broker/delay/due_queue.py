@@ -48,7 +48,8 @@ class DueQueue:
         self._waiting: set[NearTimer] = set()
         self._slot_counts: dict[int, int] = defaultdict(int)
         self._slots: list[int] = []
-        self._cancelled: dict[int, set[str]] = {}
+        self.cancelled: dict[int, set[str]] = {}
+        """Cancelled keys by TIMER_OUT_MS."""
 
     def __len__(self) -> int:
         return len(self._row) + len(self._heap) + len(self._waiting)
@@ -84,11 +85,7 @@ class DueQueue:
 
     def cancel(self, out_ms: int, key: str) -> None:
         """Cancel the messages with this TIMER_OUT_MS and key, including those still to be added."""
-        self._cancelled.setdefault(out_ms, set()).add(key)
-
-    def cancelled_at(self, out_ms: int) -> set[str]:
-        """Return the cancelled keys of a TIMER_OUT_MS."""
-        return self._cancelled.get(out_ms, set())
+        self.cancelled.setdefault(out_ms, set()).add(key)
 
     def set_difference(self, difference: int) -> None:
         """Recompute all due times after the calendar was set."""
@@ -165,7 +162,7 @@ class DueQueue:
 
     def forget_cancelled(self, before_ms: int) -> None:
         """Forget cancelled keys of finished slots; slots from `before_ms` on are not finished."""
-        if self._cancelled and len(self) < _FEW:
+        if len(self) < _FEW:
             before_ms = min((before_ms, *(timer.out_ms for timer in self)))
-            for out_ms in [one for one in self._cancelled if one < before_ms]:
-                del self._cancelled[out_ms]
+            for out_ms in [one for one in self.cancelled if one < before_ms]:
+                del self.cancelled[out_ms]

@@ -102,7 +102,7 @@ class DelayEngine:
             if own:
                 self._look_at_clocks()
                 if not self._enter(source, own):
-                    self._note_progress((source,))
+                    self._note_progress((source,), self._clock.message_time_ms())
                     self._arm((source,))
 
     def _enter(self, source: Source[Any], arrivals: Iterable[Arrival]) -> float | None:
@@ -121,7 +121,7 @@ class DelayEngine:
         self._touched.clear()
         enters = 0.0 in [self._enter(source, ()) for source in self.sources if source.has_new]
         more = self._try_again(now_ms, end_s) or self._take(now_ms, end_s)
-        self._note_progress(self._touched)
+        self._note_progress(self._touched, now_ms)
         self._release_memory()
         if self._waiting:
             self._work.after(max(self._waiting[0][0] - self._clock.monotonic(), 0))
@@ -161,10 +161,10 @@ class DelayEngine:
         now_ms = self._clock.message_time_ms()
         return all(source.due_ms > now_ms and source.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for source in self.sources)
 
-    def _note_progress(self, sources: Iterable[Source[Any]]) -> None:
+    def _note_progress(self, sources: Iterable[Source[Any]], now_ms: int) -> None:
         self._store.commit_log.write()
         for source in sources:
-            source.mark(self._copies_end)
+            source.mark(self._copies_end, now_ms)
 
     def _try_again(self, now_ms: int, end_s: float) -> bool:
         """Try the messages that have waited long enough; return whether the time was used up."""
@@ -186,8 +186,7 @@ class DelayEngine:
             source, due_ms, next_ms = self._first(now_ms)
             # Messages that are not loaded yet may be due before this one.
             if source is None or due_ms > source.loaded_to_ms:
-                self._touched.update(self.sources)
-                if any(source.load_some(until_ms, now_ms) for source in self.sources):
+                if self._load(until_ms, now_ms):
                     if self._clock.monotonic() >= end_s:
                         return True
                     continue
@@ -204,6 +203,15 @@ class DelayEngine:
                     break
             if self._clock.monotonic() >= end_s:
                 return True
+        return False
+
+    def _load(self, until_ms: int, now_ms: int) -> bool:
+        """Load a part of what is due by `until_ms`; return False if all is loaded."""
+        for source in self.sources:
+            if source.load_ms <= now_ms:
+                self._touched.add(source)
+                if source.load_some(until_ms, now_ms):
+                    return True
         return False
 
     def _first(self, now_ms: int) -> tuple[Source[Any] | None, int, int]:

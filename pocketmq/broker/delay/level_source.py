@@ -240,7 +240,7 @@ class LevelSource(ConfigManager):
 
     # --- progress ---------------------------------------------------------------------------------------------------
 
-    def mark(self, copies_end: int) -> None:
+    def mark(self, copies_end: int, now_ms: int = 0) -> None:
         self._copies_end = max(self._copies_end, copies_end)
         if self._changed:
             self._mark.write({level: self._rows[level].delivered_to for level in self._changed}, self._copies_end)

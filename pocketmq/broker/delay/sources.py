@@ -100,7 +100,7 @@ class Source(Protocol[D]):
         """Note that a message that waited need not be delivered any more."""
         ...
 
-    def mark(self, copies_end: int) -> None:
+    def mark(self, copies_end: int, now_ms: int) -> None:
         """Record the progress. The newest copy ends at physical offset `copies_end`, and all are written."""
         ...
 

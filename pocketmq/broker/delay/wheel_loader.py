@@ -87,6 +87,13 @@ class WheelLoader:
         """Whether loaded messages must be delivered before more can be loaded: only after weeks without a delivery."""
         return self.loaded_to_ms >= self._timers.last_time_ms
 
+    def next_step_ms(self, ahead_ms: int) -> int:
+        """Return when `step` has something to do, if slots are loaded `ahead_ms` before their time."""
+        if self._waiting or self.loading_ms is not None:
+            return 0
+        load_ms = self.loaded_to_ms - ahead_ms
+        return min(load_ms, self._unrolled[0][0] + self._precision_ms) if self._unrolled else load_ms
+
     @property
     def unread_ms(self) -> int:
         """The first slot that is not completely loaded."""
@@ -176,7 +183,7 @@ class WheelLoader:
             return
         if record.copy_of is not None:
             key = superseded_key(record.copy_of)
-            if key in near.cancelled_at(out_ms):
+            if key in near.cancelled.get(out_ms, ()):
                 return  # a second copy
             near.cancel(out_ms, key)
         if physical_offset in self.delivered:

@@ -112,7 +112,7 @@ class WheelPending:
             for timer in self._near
             if begin_ms <= timer.out_ms < end_ms
             and (hashed is None or timer.topic_hash == hashed)
-            and not self._reader.is_cancelled(timer.physical_offset, self._near.cancelled_at(timer.out_ms))
+            and not self._reader.is_cancelled(timer.physical_offset, self._near.cancelled.get(timer.out_ms, set()))
         ]
 
     def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[PendingTimer]:

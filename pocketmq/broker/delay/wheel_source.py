@@ -114,7 +114,7 @@ class WheelSource:
         if self.refusal is not None:
             raise OSError(self.refusal)
         self._store.commit_log.write()
-        self.mark(0)
+        self.mark(0, self._clock.message_time_ms())
         if not recovered.complete:
             # From now on the files record what is delivered.
             timer_store.flush(timer_store.state, now_ms)
@@ -169,7 +169,7 @@ class WheelSource:
 
     @property
     def load_ms(self) -> int:
-        return self._loader.loaded_to_ms - LOADED_AHEAD_MS - self._steps.ahead_ms
+        return self._loader.next_step_ms(LOADED_AHEAD_MS + self._steps.ahead_ms)
 
     @property
     def is_held_up(self) -> bool:
@@ -196,13 +196,12 @@ class WheelSource:
                 log.error("timer messages cannot be rolled: %s; trying again", error)
             self._roll_refusal = f"timer messages cannot be rolled: {error}"
             return False
-        if not is_loaded:
-            self._roll_refusal = None
+        self._roll_refusal = None
         return is_loaded
 
     def copy(self, due: NearTimer, now_ms: int) -> Message | None:
         view, position = record_at(self._store, due.physical_offset)
-        cancelled = self._near.cancelled_at(due.out_ms)
+        cancelled = self._near.cancelled.get(due.out_ms)
         if cancelled and not cancelled.isdisjoint(keys_of(properties_at(view, position), due.physical_offset)):
             return None
         return due_copy(view, position, now_ms, self._precision_ms)
@@ -215,8 +214,8 @@ class WheelSource:
 
     # --- progress ---------------------------------------------------------------------------------------------------
 
-    def mark(self, copies_end: int) -> None:
-        loader, near, now_ms = self._loader, self._near, self._clock.message_time_ms()
+    def mark(self, copies_end: int, now_ms: int) -> None:
+        loader, near = self._loader, self._near
         loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
         # At most up to now: messages that arrive later are due later.
         self._delivered_before = max(self._delivered_before, (min(loaded_to_ms, now_ms) + 1, 0))
@@ -226,7 +225,8 @@ class WheelSource:
             if oldest_ms is not None:
                 read_time_ms = min(read_time_ms, oldest_ms)
         self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
-        near.forget_cancelled(self._timer_store.read_time_ms)
+        if near.cancelled:
+            near.forget_cancelled(self._timer_store.read_time_ms)
 
     def mark_in(self, executor: Executor) -> None:
         if self._write_failed or self._writer.is_writing:

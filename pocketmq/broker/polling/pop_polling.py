@@ -64,11 +64,11 @@ class PopLongPollingService(HeldRequests[Poll]):
 
     def __init__(self, timers: Timers, slices: WorkSlices, limits: HoldLimits) -> None:
         super().__init__(timers, slices, limits)
-        # Topic -> group -> polls in order of arrival.
-        self._waiting: dict[str, dict[str, dict[Poll, None]]] = {}
+        self.waiting: dict[str, dict[str, dict[Poll, None]]] = {}
+        """Topic -> group -> polls in order of arrival."""
         self._counts: dict[PollKey, int] = {}
-        # (topic, queue id) -> number of messages that arrived in this turn.
-        self._grown: dict[tuple[str, int], int] = {}
+        self.grown: dict[tuple[str, int], int] = {}
+        """(topic, queue id) -> number of messages that arrived in this turn, for `wake`."""
         # Queues for which polls are being tried in slices -> number of messages that arrived since the round began.
         self._rounds: dict[tuple[str, int], int] = {}
 
@@ -91,7 +91,7 @@ class PopLongPollingService(HeldRequests[Poll]):
         now = self._timers.clock.monotonic()
         poll = Poll(key, topics, serve, empty, channel, now + min(max(timeout_s - EARLY_S, 0.0), TIMEOUT_MAX_S), size)
         for topic in topics:
-            self._waiting.setdefault(topic, {}).setdefault(key[1], {})[poll] = None
+            self.waiting.setdefault(topic, {}).setdefault(key[1], {})[poll] = None
         self._counts[key] = self._counts.get(key, 0) + 1
         return self._keep(poll, now)
 
@@ -101,19 +101,18 @@ class PopLongPollingService(HeldRequests[Poll]):
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Record grown queues; polls that wait there are served in the turn's WAKE phase."""
-        if self._waiting:
-            for arrival in arrivals:
-                if arrival.topic in self._waiting:
-                    queue = arrival.topic, arrival.queue_id
-                    self._grown[queue] = self._grown.get(queue, 0) + len(arrival.tags_codes)
+        for arrival in arrivals:
+            if arrival.topic in self.waiting:
+                queue = arrival.topic, arrival.queue_id
+                self.grown[queue] = self.grown.get(queue, 0) + len(arrival.tags_codes)
 
     def look_at(self, topic: str, queue_id: int) -> None:
         """Have the polls that wait at a queue tried again, because it may have messages to pop again."""
-        self._grown.setdefault((topic, queue_id), 1)
+        self.grown.setdefault((topic, queue_id), 1)
 
     def wake(self) -> None:
         """Serve the polls that wait at grown queues. Runs in the turn's WAKE phase."""
-        grown, self._grown = self._grown, {}
+        grown, self.grown = self.grown, {}
         for place, count in grown.items():
             if place in self._rounds:
                 self._rounds[place] += count
@@ -126,8 +125,8 @@ class PopLongPollingService(HeldRequests[Poll]):
         self._rounds[place] = 0
         try:
             while count:
-                for group in tuple(self._waiting.get(topic, ())):
-                    polls = self._waiting.get(topic, {}).get(group, ())
+                for group in tuple(self.waiting.get(topic, ())):
+                    polls = self.waiting.get(topic, {}).get(group, ())
                     yield from self._wake(tuple(polls), topic, place[1], count)
                     yield  # also when no poll of the group was tried
                 count, self._rounds[place] = self._rounds[place], 0
@@ -145,7 +144,7 @@ class PopLongPollingService(HeldRequests[Poll]):
 
     def wake_all(self, topic: str) -> None:
         """Serve every poll of a topic, after it was deleted."""
-        polls = [poll for same_group in self._waiting.get(topic, {}).values() for poll in same_group]
+        polls = [poll for same_group in self.waiting.get(topic, {}).values() for poll in same_group]
         if polls:
             self._slices.start(self._serving(polls))
 
@@ -170,13 +169,13 @@ class PopLongPollingService(HeldRequests[Poll]):
 
     def _unlist(self, held: Poll) -> None:
         for topic in held.topics:
-            groups = self._waiting[topic]
+            groups = self.waiting[topic]
             polls = groups[held.key[1]]
             del polls[held]
             if not polls:
                 del groups[held.key[1]]
                 if not groups:
-                    del self._waiting[topic]
+                    del self.waiting[topic]
         self._counts[held.key] -= 1
         if not self._counts[held.key]:
             del self._counts[held.key]

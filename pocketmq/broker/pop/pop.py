@@ -155,15 +155,21 @@ class PopMessageService:
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Pass on that queues grew. To be called after each dispatch."""
-        self._revive.arrived(arrivals)
-        self.polling.arrived(arrivals)
-        self.notifications.arrived(arrivals)
+        for arrival in arrivals:
+            if arrival.topic == self._revive.topic:
+                self._revive.look()
+                break
+        for polls in (self.polling, self.notifications):
+            if polls.waiting:
+                polls.arrived(arrivals)
 
     def wake(self) -> None:
         """Serve waiting requests. To be run in the turn's WAKE phase."""
-        self._revive.dispatched()
-        self.polling.wake()
-        self.notifications.wake()  # after the pops: messages that they took are not announced
+        if self._revive.has_acks:
+            self._revive.dispatched()
+        for polls in (self.polling, self.notifications):  # the pops first: messages that they took are not announced
+            if polls.grown:
+                polls.wake()
 
     def wake_all(self, topic: str) -> None:
         """Serve all requests waiting at a topic, in any order, because it was deleted or its queues changed."""

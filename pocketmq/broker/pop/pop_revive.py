@@ -11,7 +11,6 @@ record: the one before the oldest open check point. A process that ends between 
 
 import heapq
 import logging
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -34,7 +33,7 @@ from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
-from pocketmq.store.format.message import Arrival, Message
+from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import TAGS, decode_properties
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.message_store import MessageStore
@@ -140,6 +139,11 @@ class PopReviveService:
         return queue_id in self._queues
 
     @property
+    def has_acks(self) -> bool:
+        """Whether the turn's dispatch adds acks to the queues that revive waits for."""
+        return self._put_to_ms is not None
+
+    @property
     def open_count(self) -> int:
         """The number of check points read that are neither fully acknowledged nor revived."""
         return sum(len(queue.open) for queue in self._queues.values())
@@ -151,10 +155,9 @@ class PopReviveService:
 
     # --- scheduling -------------------------------------------------------------------------------------------------
 
-    def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Read the revive topic if it grew."""
-        if self._work.is_running and any(arrival.topic == self.topic for arrival in arrivals):
-            self._work.look()
+    def look(self) -> None:
+        """Read the revive topic, which grew."""
+        self._work.look()
 
     def _go_on(self, end_s: float) -> None:
         """Read, revive what is due, and determine the next turn."""
@@ -193,12 +196,12 @@ class PopReviveService:
 
     def dispatched(self) -> None:
         """Read the records that the dispatch added to the queues. To be run in the turn's WAKE phase."""
-        if self._put_to_ms is not None:
-            self._read_to_ms, self._put_to_ms = max(self._put_to_ms, self._read_to_ms), None
-            for queue in self._queues.values():
-                while self._read(queue):
-                    pass
-            self._work.look()
+        assert self._put_to_ms is not None
+        self._read_to_ms, self._put_to_ms = max(self._put_to_ms, self._read_to_ms), None
+        for queue in self._queues.values():
+            while self._read(queue):
+                pass
+        self._work.look()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

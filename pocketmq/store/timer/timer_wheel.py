@@ -49,6 +49,8 @@ class TimerWheel:
         size = slot_count * TIMER_WHEEL_SLOT_SIZE
         self.slot_count = slot_count
         self.precision_ms = precision_ms
+        self.span_ms = slot_count * precision_ms
+        """Total time span of the slots in ms."""
         self.path = path
         exists = disk.exists(path)
         if exists and disk.size(path) != size:
@@ -65,11 +67,6 @@ class TimerWheel:
         self._directory = path.rpartition("/")[0]
         self._name_synced = False
         self._dirty = False
-
-    @property
-    def span_ms(self) -> int:
-        """Total time span of the slots in ms."""
-        return self.slot_count * self.precision_ms
 
     # --- one slot ---------------------------------------------------------------------------------------------------
 
