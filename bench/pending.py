@@ -91,7 +91,7 @@ async def started(folder: Path, now_ms: int) -> tuple[Broker, dict[str, Any]]:
     began, cpu = time.monotonic(), time.process_time()
     await broker.start()
     took = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu, **memory()}
-    pending = sum(messages for messages, _ in broker.services.timer_messages.counts_by_hour().values())
+    pending = sum(messages for messages, _ in broker.services.timer_messages.waiting.counts_by_hour().values())
     return broker, {**took, "pending": pending}
 
 

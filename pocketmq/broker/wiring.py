@@ -20,8 +20,9 @@ from pocketmq.broker.config_updates import config_updates
 from pocketmq.broker.context import Context
 from pocketmq.broker.delay.cancel import DelayCancelled
 from pocketmq.broker.delay.engine import DelayEngine
+from pocketmq.broker.delay.level_pending import LevelPending
 from pocketmq.broker.delay.level_source import LevelSource
-from pocketmq.broker.delay.pending import DelayQuery, NoTimers
+from pocketmq.broker.delay.pending import DelayQuery, PendingSource
 from pocketmq.broker.delay.progress import LevelMark
 from pocketmq.broker.delay.sources import Source
 from pocketmq.broker.delay.wheel_source import WheelSource, roll_window_slots
@@ -252,7 +253,7 @@ class _Parts:
             transactions=TransactionalMessageService(context, putter, offsets, topics, progress, check),
             pops=PopMessageService(context, putter, offsets, topics, groups, stats, orders, revive),
             request_modes=request_modes,
-            delay_query=DelayQuery(context, timer_messages if times.is_enabled else NoTimers(), schedule, cancelled),
+            delay_query=self._delay_query(schedule, timer_messages, cancelled),
             delay_cancelled=cancelled,
             client=client,
             registration=registration,
@@ -310,6 +311,12 @@ class _Parts:
         has_timers = context.store.config.timer_wheel_enable
         sources: list[Source[Any]] = [schedule, timer_messages] if has_timers else [schedule]
         return DelayEngine(context, LogSink(context.store, topics), sources)
+
+    def _delay_query(self, schedule: LevelSource, timer_messages: WheelSource, cancelled: DelayCancelled) -> DelayQuery:
+        context = self.context
+        levels, has_timers = LevelPending(context.store, schedule, cancelled), context.store.config.timer_wheel_enable
+        sources: list[PendingSource] = [levels, timer_messages.waiting] if has_timers else [levels]
+        return DelayQuery(context, sources)
 
     def _delivery_times(self, timer_messages: WheelSource) -> DeliveryTimes:
         config = self.context.store.config

@@ -150,9 +150,9 @@ class Walk:
     def count(self, life: Life) -> None:
         """Check the wheel's counts, and the hashes of near timers, against every unit."""
         service = life.timed.service
-        hashes = sum(service.counts_by_topic_hash().values())  # enters all postponed messages into the wheel
+        hashes = sum(service.waiting.counts_by_topic_hash().values())  # enters all postponed messages into the wheel
         count, is_loading = service.count(), service._loader.loading_ms is not None
-        hours = service.counts_by_hour().values()
+        hours = service.waiting.counts_by_hour().values()
         messages, cancelling = (sum(numbers) for numbers in zip(*hours, strict=True)) if hours else (0, 0)
         if is_loading:  # an earlier process began to deliver the slot: some timers are delivered, or in it twice
             assert hashes >= messages and count >= messages - cancelling
@@ -181,7 +181,7 @@ class Walk:
         for _ in range(2 * DAY // (30 * MINUTE)):
             self.clock.advance(30 * MINUTE)
             life.settle()
-        assert life.timed.service.counts_by_hour() == {}
+        assert life.timed.service.waiting.counts_by_hour() == {}
         self.disk.note_all_written()
         assert not [text for text in self.disk.unreserved if "timer" in text]
         stored, cancelled = set(), set()
@@ -220,7 +220,7 @@ async def test_rolled_timer_is_delivered_once_for_any_roll_window(window_slots: 
         await t.settle()
         if is_listed:
             # Listing rolls the timers of the loaded slot at once, before the slot is over.
-            list(t.service.pending())
+            list(t.service.waiting.pending())
             t.put("marks it", TIMER_DELIVER_MS=clock.message_time_ms() + DAY)
     for _ in range(80):
         await t.advance(250)

@@ -158,10 +158,10 @@ async def test_cancelled_timers_are_never_delivered() -> None:
         t.put(body, TIMER_DELIVER_MS=now + at)
     for body, at in (("near", 900), ("far", HOUR), ("rolled", 10 * DAY)):
         t.cancel(body, (now + at - 1) // SECOND * SECOND)
-    assert [(timer.out_ms - now) // SECOND for timer in t.service.pending()] == [0, HOUR // SECOND - 1]
+    assert [(timer.out_ms - now) // SECOND for timer in t.service.waiting.pending()] == [0, HOUR // SECOND - 1]
     await t.advance(11 * DAY)
     assert t.bodies() == ["kept", "far kept"]
-    assert list(t.service.pending()) == [] and t.service.counts_by_hour() == {}
+    assert list(t.service.waiting.pending()) == [] and t.service.waiting.counts_by_hour() == {}
 
 
 async def test_pending_timers_are_listed_by_time_and_topic() -> None:
@@ -170,14 +170,14 @@ async def test_pending_timers_are_listed_by_time_and_topic() -> None:
     for number in range(50):
         t.put(f"{number}", topic="T" if number % 5 else "U", TIMER_DELIVER_MS=now + 10 * DAY - number * HOUR // 5)
     t.put("near", topic="U", TIMER_DELAY_MS=5)
-    everything = list(t.service.pending())
+    everything = list(t.service.waiting.pending())
     assert [timer.out_ms for timer in everything] == sorted(timer.out_ms for timer in everything) and len(everything) == 51
-    assert len(list(t.service.pending(topic="U"))) == 11
-    assert len(list(t.service.pending(now + 10 * DAY - HOUR, now + 11 * DAY))) == 5
-    assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 51
+    assert len(list(t.service.waiting.pending(topic="U"))) == 11
+    assert len(list(t.service.waiting.pending(now + 10 * DAY - HOUR, now + 11 * DAY))) == 5
+    assert sum(messages for messages, _ in t.service.waiting.counts_by_hour().values()) == 51
     await t.advance(5)
-    assert len(list(t.service.pending(topic="U"))) == 10
-    assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 50
+    assert len(list(t.service.waiting.pending(topic="U"))) == 10
+    assert sum(messages for messages, _ in t.service.waiting.counts_by_hour().values()) == 50
 
 
 async def test_paged_list_equals_the_whole_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,12 +188,14 @@ async def test_paged_list_equals_the_whole_list(monkeypatch: pytest.MonkeyPatch)
         t.put(f"{number}", TIMER_DELIVER_MS=at)
         if number % 4 == 0:
             t.cancel(f"{number}", (at - 1) // SECOND * SECOND)
-    everything = list(t.service.pending())
+    everything = list(t.service.waiting.pending())
     assert len(everything) == 45
     monkeypatch.setattr(timer_list, "_FIRST_LOOK", 2)
     monkeypatch.setattr(timer_list, "_LOOKS_GROW", 1)
-    assert list(t.service.pending()) == everything
-    assert list(t.service.pending(now + HOUR, now + DAY)) == [one for one in everything if HOUR <= one.out_ms - now < DAY]
+    assert list(t.service.waiting.pending()) == everything
+    assert list(t.service.waiting.pending(now + HOUR, now + DAY)) == [
+        one for one in everything if HOUR <= one.out_ms - now < DAY
+    ]
 
 
 async def test_restart_continues_from_the_checkpoint() -> None:
@@ -255,7 +257,7 @@ async def test_pending_timers_are_copied_forward_before_their_log_file_is_delete
         await t.remove_files()
         assert t.store.min_physical_offset >= begin + (32 << 10)
         begin = t.store.min_physical_offset
-        assert len(list(t.service.pending())) == 20
+        assert len(list(t.service.waiting.pending())) == 20
         t = t.again()
     await t.advance(30 * DAY - 1)
     assert t.bodies() == []
@@ -341,7 +343,7 @@ async def test_postponed_entries_are_pending_on_time_and_survive_a_restart() -> 
     for number in range(40):
         t.put(f"{number}", TIMER_DELAY_MS=5 * SECOND)
     assert t.delays.is_idle is False
-    assert sum(messages for messages, _ in t.service.counts_by_hour().values()) == 40
+    assert sum(messages for messages, _ in t.service.waiting.counts_by_hour().values()) == 40
     for number in range(40, 60):
         t.put(f"{number}", TIMER_DELAY_MS=5 * SECOND)
     assert t.timer_store.queue_offset < 60

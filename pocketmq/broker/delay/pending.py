@@ -10,20 +10,17 @@ A query for a key or id need not read the whole list: the index has both, under 
 import base64
 import contextlib
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.cancel import DelayCancelled
-from pocketmq.broker.delay.level_source import LevelSource
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
-from pocketmq.broker.put.delivery_time import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, due_of, slot_time_ms
+from pocketmq.broker.put.delivery_time import TIMER_DEL_UNIQKEY, due_of
 from pocketmq.broker.put.message_id import decode_message_id, encode_message_id
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, EXT_ADDRESS_MAX, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, decode_record
@@ -34,38 +31,9 @@ COUNTED_MAX: Final = 5000
 PAGE_MAX: Final = 256
 DETAILED_MAX: Final = 8
 """Limits of messages in one answer; the second if bodies are included, which may be large."""
-_HOUR_MS: Final = 3_600_000
-_LEVEL_PRECISION_MS: Final = 1000
-_UNITS_READ: Final = 4096
+HOUR_MS: Final = 3_600_000
 Numbers = npt.NDArray[np.int64]
-
-
-class PendingUnit(Protocol):
-    """A pending message of the timer service: its slot and the place of its record."""
-
-    @property
-    def out_ms(self) -> int: ...
-
-    @property
-    def physical_offset(self) -> int: ...
-
-
-class PendingTimers(Protocol):
-    """Interface to the timer service."""
-
-    def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> Iterable[PendingUnit]: ...
-
-    def counts_by_hour(self) -> dict[int, tuple[int, int]]: ...
-
-
-class NoTimers:
-    """Timer service without pending messages, used if timerWheelEnable=false."""
-
-    def pending(self, begin_ms: int = 0, end_ms: int = 1 << 62, topic: str | None = None) -> tuple[PendingUnit, ...]:
-        return ()
-
-    def counts_by_hour(self) -> dict[int, tuple[int, int]]:
-        return {}
+Parts = Iterator[tuple[Numbers, Numbers | None]]
 
 
 class Place(NamedTuple):
@@ -85,6 +53,29 @@ class Entry(NamedTuple):
     level: int
     queue_offset: int
     due_ms: int
+
+
+class PendingSource(Protocol):
+    """A place where messages are pending. No message may be entered or delivered while entries are being read."""
+
+    def entries(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[Entry]:
+        """Yield the messages with out_ms in [begin_ms, end_ms) by place; with `topic`, others may be left out."""
+        ...
+
+    def counts_by_hour(self) -> dict[int, tuple[int, int]]:
+        """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning)."""
+        ...
+
+    def parts(self) -> Parts:
+        """Yield due times, and for messages with a delivery time of their own the hash codes of their topics.
+
+        Between two parts the loop may run; a message that moves meanwhile may be seen twice or not at all.
+        """
+        ...
+
+    def find(self, record: Record) -> Entry | None:
+        """Return the entry of a record's message if it is pending here."""
+        ...
 
 
 class Wanted(NamedTuple):
@@ -128,11 +119,9 @@ def parse_cursor(text: str | None) -> Place | None:
 class DelayQuery:
     """Queries of pending messages; read-only."""
 
-    def __init__(self, context: Context, timers: PendingTimers, schedule: LevelSource, cancelled: DelayCancelled) -> None:
+    def __init__(self, context: Context, sources: Sequence[PendingSource]) -> None:
+        self.sources = sources
         self._store = context.store
-        self._timers = timers
-        self._schedule = schedule
-        self._cancelled = cancelled
         self._precision_ms = context.store.config.timer_precision_ms
         self._shift_ms = context.steps.shift_ms
 
@@ -169,37 +158,30 @@ class DelayQuery:
             last = entry.place
             pending = self._read(entry)
             if pending is not None and self._is_wanted(pending, wanted):
-                hour_ms = pending.due_ms // _HOUR_MS * _HOUR_MS
+                hour_ms = pending.due_ms // HOUR_MS * HOUR_MS
                 hours[hour_ms] = hours.get(hour_ms, 0) + 1
         return _counts(hours), None
 
     def _count_all(self) -> DelayedCounts:
         hours: dict[int, int] = {}
         cancelled = 0
-        for hour_ms, (messages, marks) in self._timers.counts_by_hour().items():
-            hours[hour_ms] = messages
-            cancelled += marks
-        for level in self._levels():
-            for _, _, dues in self._level_rows(level):
-                numbers, counts = np.unique(dues[dues > 0] // _HOUR_MS, return_counts=True)
-                for number, added in zip(numbers.tolist(), counts.tolist(), strict=True):
-                    hours[number * _HOUR_MS] = hours.get(number * _HOUR_MS, 0) + added
+        for source in self.sources:
+            for hour_ms, (messages, marks) in source.counts_by_hour().items():
+                hours[hour_ms] = hours.get(hour_ms, 0) + messages
+                cancelled += marks
         return _counts(hours, cancelled)
-
-    def level_dues(self) -> Iterator[Numbers]:
-        """Yield the due times of pending messages of the levels, in parts, between which the caller can let the loop run."""
-        for level in self._levels():
-            for _, _, dues in self._level_rows(level):
-                yield dues[dues > 0]
 
     def find(self, physical_offset: int) -> Pending | None:
         """Return the pending message whose record is at `physical_offset`, or None."""
         view = self._store.message_at(physical_offset)
+        if view is None:
+            return None
         try:
-            record = None if view is None else decode_record(view)
+            record = decode_record(view)
         except BadRecordError:
-            record = None
-        entry = None if record is None else self._entry_of(record)
+            return None
+        entries = (source.find(record) for source in self.sources)
+        entry = next((entry for entry in entries if entry is not None), None)
         return None if entry is None else self._read(entry)
 
     def describe(self, pending: Pending, detailed: bool = False) -> DelayedMessage:
@@ -232,67 +214,11 @@ class DelayQuery:
         begin_ms = max(wanted.begin_ms - 2 * self._precision_ms, 0)
         if cursor is not None:
             begin_ms = max(begin_ms, cursor.out_ms)
-        units = self._timers.pending(begin_ms, wanted.end_ms, wanted.topic)
-        rows: list[Iterable[Entry]] = [(Entry(Place(unit.out_ms, unit.physical_offset), 0, -1, -1) for unit in units)]
-        rows += [self._level_entries(level, begin_ms) for level in self._levels()]
-        for entry in heapq.merge(*rows):
+        for entry in heapq.merge(*(source.entries(begin_ms, wanted.end_ms, wanted.topic) for source in self.sources)):
             if entry.place.out_ms >= wanted.end_ms:
                 return
             if cursor is None or entry.place > cursor:
                 yield entry
-
-    def _levels(self) -> list[int]:
-        return sorted(self._schedule.progress())
-
-    def _level_entries(self, level: int, begin_ms: int) -> Iterator[Entry]:
-        for first, physical_offsets, dues in self._level_rows(level):
-            for row in np.flatnonzero(dues > begin_ms).tolist():
-                due_ms = int(dues[row])
-                place = Place(slot_time_ms(due_ms, _LEVEL_PRECISION_MS), int(physical_offsets[row]))
-                if place.out_ms >= begin_ms:
-                    yield Entry(place, level, first + row, due_ms)
-
-    def _level_rows(self, level: int) -> Iterator[tuple[int, Numbers, Numbers]]:
-        """Yield a level's queue in parts: first queue offset, physical offsets, due times (0: not pending)."""
-        queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
-        next_offset, _ = self._schedule.progress().get(level, (0, 0))
-        if queue is None:
-            return
-        next_offset = max(next_offset, queue.min_offset)
-        while len(units := np.frombuffer(queue.units(next_offset, _UNITS_READ), CONSUME_QUEUE_UNIT_DTYPE)):
-            physical_offsets = units["physical_offset"].astype(np.int64)
-            dues = units["tags_code"].astype(np.int64)
-            dues[dues == HOLE_TAGS_CODE] = 0
-            for row in np.flatnonzero((dues <= EXT_ADDRESS_MAX) & (dues != 0)).tolist():
-                code, physical_offset = int(dues[row]), int(physical_offsets[row])
-                dues[row] = self._store.reader.tags_code(SCHEDULE_TOPIC, level - 1, code, physical_offset)
-            for queue_offset in self._cancelled.of(level, next_offset, next_offset + len(units)):
-                dues[queue_offset - next_offset] = 0
-            yield next_offset, physical_offsets, dues
-            next_offset += len(units)
-
-    def _entry_of(self, record: Record) -> Entry | None:
-        """Return the entry of a record's message if it is pending."""
-        physical_offset = record.physical_offset
-        if record.topic == SCHEDULE_TOPIC.encode():
-            level = record.queue_id + 1
-            next_offset, _ = self._schedule.progress().get(level, (0, 0))
-            queue = self._store.queue(SCHEDULE_TOPIC, record.queue_id)
-            unit = None if queue is None or record.queue_offset < next_offset else queue.unit_at(record.queue_offset)
-            if unit is None or unit[0] != physical_offset or self._cancelled.end_of(level, record.queue_offset) is not None:
-                return None
-            due_ms = self._store.reader.tags_code(SCHEDULE_TOPIC, record.queue_id, unit[2], physical_offset)
-            return Entry(
-                Place(slot_time_ms(due_ms, _LEVEL_PRECISION_MS), physical_offset), level, record.queue_offset, due_ms
-            )
-        out_text = decode_properties(record.properties).get(TIMER_OUT_MS, "")
-        if record.topic != TIMER_TOPIC.encode() or not out_text.isdigit():
-            return None
-        out_ms = int(out_text)
-        for unit_found in self._timers.pending(out_ms, out_ms + 1):
-            if unit_found.physical_offset == physical_offset:
-                return Entry(Place(out_ms, physical_offset), 0, -1, -1)
-        return None
 
     # --- records ----------------------------------------------------------------------------------------------------
 

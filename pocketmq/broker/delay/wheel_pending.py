@@ -3,34 +3,31 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from pocketmq.broker.delay.due_queue import DueQueue
+from pocketmq.broker.delay.pending import HOUR_MS, Entry, Parts, Place
 from pocketmq.broker.delay.records import TimerReader
 from pocketmq.broker.delay.sources import FAR_MS
 from pocketmq.broker.delay.wheel_loader import WheelLoader
+from pocketmq.broker.names import TIMER_TOPIC
+from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.layout import TIMER_MAGIC_DELETE
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import Record
 from pocketmq.store.timer.timer_log import Numbers, unit_dues
 from pocketmq.store.timer.timer_store import TimerStore
 
-_HOUR_MS: Final = 3_600_000
 _FIRST_LOOK: Final = 1000
 _LOOKS_GROW: Final = 8
 
 
-class PendingTimer(NamedTuple):
-    """A message still to be delivered. `out_ms` is TIMER_OUT_MS; the message is due at most one precision later."""
-
-    out_ms: int
-    physical_offset: int
-
-
 class WheelPending:
-    """Reader of pending messages. No message may be entered or delivered while a result is being read."""
+    """The timer wheel as a `PendingSource`."""
 
     def __init__(
         self,
@@ -54,7 +51,7 @@ class WheelPending:
         self._reader = reader
         self._clock = clock
 
-    def pending(self, begin_ms: int = 0, end_ms: int = FAR_MS, topic: str | None = None) -> Iterator[PendingTimer]:
+    def pending(self, begin_ms: int = 0, end_ms: int = FAR_MS, topic: str | None = None) -> Iterator[Place]:
         """Yield the messages with out_ms in [begin_ms, end_ms), by out_ms and then arrival.
 
         With `topic`, only messages of it or of a topic with the same hash code. Cancelled messages are left out. Each pass
@@ -63,7 +60,17 @@ class WheelPending:
         self._enter_all()
         return self._passes(begin_ms, end_ms, topic)
 
-    def _passes(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[PendingTimer]:
+    def entries(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[Entry]:
+        return (Entry(place, 0, -1, -1) for place in self.pending(begin_ms, end_ms, topic))
+
+    def find(self, record: Record) -> Entry | None:
+        out_text = decode_properties(record.properties).get(TIMER_OUT_MS, "")
+        if record.topic != TIMER_TOPIC.encode() or not out_text.isdigit():
+            return None
+        place = Place(int(out_text), record.physical_offset)
+        return Entry(place, 0, -1, -1) if place in self.pending(place.out_ms, place.out_ms + 1) else None
+
+    def _passes(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[Place]:
         count = _FIRST_LOOK
         while begin_ms < end_ms:
             rows, cancelling, end_of_look_ms = self._first(count, begin_ms, end_ms, topic)
@@ -115,11 +122,11 @@ class WheelPending:
             and not self._reader.is_cancelled(timer.physical_offset, self._near.cancelled.get(timer.out_ms, set()))
         ]
 
-    def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[PendingTimer]:
+    def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[Place]:
         # A unit that was rolled twice occurs twice.
         rows = rows[:, np.unique(rows[1], return_index=True)[1]]
         for index in np.lexsort((rows[1], rows[0])):
-            timer = PendingTimer(*rows[:, index].tolist())
+            timer = Place(*rows[:, index].tolist())
             if not self._reader.is_cancelled(timer.physical_offset, cancelled.get(timer.out_ms, set())):
                 yield timer
 
@@ -132,12 +139,12 @@ class WheelPending:
         self._loader.finish(self._clock.message_time_ms())
         counts = self._timer_store.counts_by_hour(self._loader.loaded_to_ms, self._begin_offset())
         for timer in self._near:
-            hour_ms = timer.nominal_ms // _HOUR_MS * _HOUR_MS
+            hour_ms = timer.nominal_ms // HOUR_MS * HOUR_MS
             messages, cancelling = counts.get(hour_ms, (0, 0))
             counts[hour_ms] = messages + 1, cancelling
         return dict(sorted(counts.items()))
 
-    def parts(self) -> Iterator[tuple[Numbers, Numbers]]:
+    def parts(self) -> Parts:
         """Yield due times and hash codes of the topics of pending messages, in parts, between which the loop may run.
 
         Cancelled messages are included until their slot is loaded; a message that moves meanwhile may be seen twice or not

@@ -70,10 +70,10 @@ class WheelSource:
         self._entry = WheelEntry(store, timer_store, self._loader, reader, self._clock)
         self.expect = self._entry.expect
         self._forward = CarryForward(context, timer_store, near, self._loader, self.expect)
-        pending = WheelPending(timer_store, near, self._loader, reader, self._clock, self._begin_offset, self._enter_all)
-        self.pending, self.parts = pending.pending, pending.parts
-        self.counts_by_hour, self.counts_by_topic_hash = pending.counts_by_hour, pending.counts_by_topic_hash
-        self._pending = pending
+        self.waiting = WheelPending(
+            timer_store, near, self._loader, reader, self._clock, self._begin_offset, self._enter_all
+        )
+        """The pending messages."""
         # Messages before this due time and physical offset are delivered, unless they are in the due queue. Only grows.
         self._delivered_before = (0, 0)
         self._is_running = False
@@ -256,7 +256,7 @@ class WheelSource:
 
     def count(self) -> int:
         """Return the number of pending messages, including those not entered yet. Cheap enough for frequent calls."""
-        return self.not_entered + self._pending.count()
+        return self.not_entered + self.waiting.count()
 
     def may_remove(self, end_offset: int) -> bool:
         """Return whether no pending record lies before `end_offset`; if one does, start carrying forward in later turns."""

@@ -25,7 +25,7 @@ def timer_checkpoint(services: Services) -> bytes:
 def timer_metrics(services: Services) -> dict[str, object]:
     """Return 5.x's TimerMetrics: the number of waiting messages by topic."""
     now_ms = services.clock.message_time_ms()
-    counts = services.timer_messages.counts_by_topic_hash() if services.delivery_times.is_enabled else {}
+    counts = services.timer_messages.waiting.counts_by_topic_hash() if services.delivery_times.is_enabled else {}
     return {
         "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": now_ms},
         "timingCount": {

@@ -93,7 +93,7 @@ class BrokerSource:
         gets = services.stats.get_counters()
         yield
         lags, other_lag = yield from reading(services, self._lag_pairs)
-        pending = yield from counting(services.delay_query, services.timer_messages if with_timers else None, now_ms)
+        pending = yield from counting(services.delay_query, now_ms)
         topics = tuple(services.topics.table) if pending.by_topic_hash else ()
         return Collected(now_ms, small, puts, gets, lags, other_lag, pending, topics, with_timers)
 

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from pocketmq.broker.delay.pending import DelayQuery, Numbers
-from pocketmq.broker.delay.wheel_source import WheelSource
 
 HOUR_MS: Final = 3_600_000
 HOURS: Final = 24
@@ -45,13 +44,14 @@ class Pending:
         self.by_topic_hash.update(dict(zip(hashes.tolist(), counts.tolist(), strict=True)))
 
 
-def counting(query: DelayQuery, timers: WheelSource | None, now_ms: int) -> Generator[None, None, Pending]:
-    """Count all pending messages; `timers` None: timerWheelEnable=false."""
+def counting(query: DelayQuery, now_ms: int) -> Generator[None, None, Pending]:
+    """Count all pending messages."""
     found = Pending()
-    for dues_ms in query.level_dues():
-        found.add(dues_ms, now_ms)
-        yield
-    for dues_ms, topic_hashes in () if timers is None else timers.parts():
-        found.add_timers(dues_ms, topic_hashes, now_ms)
-        yield
+    for source in query.sources:
+        for dues_ms, topic_hashes in source.parts():
+            if topic_hashes is None:
+                found.add(dues_ms, now_ms)
+            else:
+                found.add_timers(dues_ms, topic_hashes, now_ms)
+            yield
     return found
