@@ -280,9 +280,11 @@ class MessageStore:
         per second, and until it succeeds no further messages are accepted.
         """
         log = self.commit_log
-        log.write()
         requests = log.tail.undispatched
-        if not requests or (self._dispatch_again_at and self.clock.monotonic() < self._dispatch_again_at):
+        if not requests:
+            return self._take_bulk_arrivals()
+        log.write()
+        if self._dispatch_again_at and self.clock.monotonic() < self._dispatch_again_at:
             return self._take_bulk_arrivals()
         try:
             arrivals = self._dispatcher.dispatch(requests)

@@ -110,7 +110,6 @@ class QueueReader:
         count_max: int,
         matches: Matches | RecordFilter | None,
         budget: FilterBudget | None,
-        *,
         is_checked: bool = False,
     ) -> GetResult:
         """Return the wanted records from `queue_offset` on.
@@ -123,7 +122,7 @@ class QueueReader:
             return _out_of_range(queue_offset, min_offset, max_offset)
         config, log_files = self.config, self.commit_log.mapped_files
         count_max = min(max(count_max, 1), config.max_transfer_count_on_message_in_memory)
-        units = queue.units(queue_offset, max(_UNITS_SCANNED, count_max))
+        units = queue.units(queue_offset, count_max if matches is None else max(_UNITS_SCANNED, count_max))
         if not units:
             # A file is missing in the middle of the queue: reading continues with the next file.
             per_file = config.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE
@@ -131,58 +130,62 @@ class QueueReader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
         runs: Iterable[Run]
         if matches is None:
-            runs = (_unpacked(units[: count_max * CONSUME_QUEUE_UNIT_SIZE]),)
+            runs = (_unpacked(units),)
         elif isinstance(matches, RecordFilter):
             budget = budget or FilterBudget()
             is_checked = True  # a filter finds no properties in a damaged record and rejects it; the damage must be logged
             runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
         else:
             runs = self._by_tags_code(queue, units, count_max, matches)
-        wanted, sizes, total, next_offset, block = self._taken(runs, queue_offset, count_max, budget, is_checked=is_checked)
+        wanted, sizes, total, next_offset, block = self._taken(runs, queue_offset, count_max, budget, is_checked)
         if not wanted:
             first = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(units)[0]
             status = GetStatus.NO_MATCHED_MESSAGE if first >= log_files.min_offset else GetStatus.MESSAGE_WAS_REMOVING
             return GetResult(status, next_offset, min_offset, max_offset)
         views = [block] if block is not None else _gathered(log_files, wanted, sizes, total)
         if wanted[0] < self.written_from and not is_checked and not are_valid(views, sizes):
-            return self._get(queue, queue_offset, count_max, matches, budget, is_checked=True)
-        from_disk = not self.is_in_memory(wanted[-1])
+            return self._get(queue, queue_offset, count_max, matches, budget, True)
+        from_disk = wanted[-1] < self.commit_log.tail.end_offset - self.in_memory_bytes
         return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total, from_disk)
 
     def _taken(
-        self, runs: Iterable[Run], queue_offset: int, count_max: int, budget: FilterBudget | None, *, is_checked: bool
-    ) -> tuple[list[int], list[int], int, int, memoryview | None]:
+        self, runs: Iterable[Run], queue_offset: int, count_max: int, budget: FilterBudget | None, is_checked: bool
+    ) -> tuple[Sequence[int], Sequence[int], int, int, memoryview | None]:
         """Take the wanted records of `runs`, as many as the limits allow but at least one unless `budget` ends.
 
         Return their physical offsets, their sizes and the sum of these, the queue offset behind the last unit examined, and
         the records as one block if they are all those of one run.
         """
         config, log = self.config, self.commit_log
-        bytes_max, odd_below = config.max_transfer_bytes_on_message_in_memory, log.min_offset
+        bytes_max, odd_below = config.max_transfer_bytes_on_message_in_memory, log.mapped_files.min_offset
         if is_checked:
             odd_below = max(odd_below, self.written_from)
-        in_memory_from = log.max_offset - self.in_memory_bytes
-        wanted: list[int] = []
-        wanted_sizes: list[int] = []
+        in_memory_from = log.tail.end_offset - self.in_memory_bytes
+        wanted: Sequence[int] = ()
+        wanted_sizes: Sequence[int] = ()
         next_offset, total, block = queue_offset, 0, None
         for offsets, sizes, codes, verdicts, block in runs:  # noqa: B007 (used below)
             first, next_offset = next_offset, next_offset + len(offsets)
             if offsets[0] < odd_below or HOLE_TAGS_CODE in codes:
-                verdicts = self._readable(offsets, sizes, codes, verdicts, is_checked=is_checked)
-            if verdicts is None or False not in verdicts:
-                wanted += offsets
-                wanted_sizes += sizes
+                verdicts = self._readable(offsets, sizes, codes, verdicts, is_checked)
+            if verdicts is not None and False in verdicts:
+                wanted, wanted_sizes = [*wanted, *compress(offsets, verdicts)], [*wanted_sizes, *compress(sizes, verdicts)]
+            elif wanted:
+                wanted, wanted_sizes = [*wanted, *offsets], [*wanted_sizes, *sizes]
             else:
-                wanted += compress(offsets, verdicts)
-                wanted_sizes += compress(sizes, verdicts)
-            if wanted and wanted[0] < in_memory_from:
+                wanted, wanted_sizes = offsets, sizes
+            if offsets[0] < in_memory_from and wanted and wanted[0] < in_memory_from:
                 bytes_max = config.max_transfer_bytes_on_message_in_disk
                 count_max = min(count_max, config.max_transfer_count_on_message_in_disk)
-            total = sum(wanted_sizes)
-            if len(wanted) >= count_max or total > bytes_max or (budget is not None and budget.is_used_up):
-                while len(wanted) > count_max or (total > bytes_max and len(wanted) > 1):
-                    total -= wanted_sizes.pop()
-                    next_offset = first + offsets.index(wanted.pop())
+            count, total = len(wanted), sum(wanted_sizes)
+            if count > count_max or total > bytes_max:
+                while count > count_max or (total > bytes_max and count > 1):
+                    count -= 1
+                    total -= wanted_sizes[count]
+                    next_offset = first + offsets.index(wanted[count])
+                wanted, wanted_sizes = wanted[:count], wanted_sizes[:count]
+                break
+            if count == count_max or (budget is not None and budget.is_used_up):
                 break
         is_one_run = block is not None and first == queue_offset and len(block) == total
         return wanted, wanted_sizes, total, next_offset, block if is_one_run else None
@@ -205,7 +208,6 @@ class QueueReader:
         sizes: Sequence[int],
         codes: Sequence[int],
         verdicts: Sequence[int] | None,
-        *,
         is_checked: bool,
     ) -> list[bool]:
         """Return the verdicts on a run without holes, records that were removed from the log and, with `is_checked`, damaged
