@@ -35,6 +35,8 @@ COSTLY_S: Final = 0.01
 """A connection is costly once the requests of one read took longer, until they take less again."""
 UNREAD_SIZE: Final = 256 * 1024
 """A connection with more unread bytes of answers is costly."""
+UNREAD_KNOWN_S: Final = 0.004
+"""Time for which a number of unread bytes is used before the kernel is asked again."""
 WAIT_MAX_S: Final = 0.25
 SHORT_S: Final = 0.001
 """A shorter time by the monotonic clock counts as CPU time."""

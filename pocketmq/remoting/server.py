@@ -19,7 +19,7 @@ from typing import Any, Final
 from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
-from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE, unread_in_kernel
+from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_KNOWN_S, UNREAD_SIZE, unread_in_kernel
 from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
@@ -85,7 +85,8 @@ class Channel(Connection):
         self._waits_for_share = False
         # Number of buffers of `_out` whose sizes are included in `_measured_bytes`.
         self._measured = self._measured_bytes = 0
-        self._unread_max = 0
+        self._unread = self._unread_max = 0
+        self._unread_until_s = 0.0
         self.is_closing = False
         """Whether this side has closed the connection."""
         self.is_closed_by_peer = False
@@ -295,12 +296,14 @@ class Channel(Connection):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes written that the peer has not received yet, including those in the kernel's send buffer."""
+        """Bytes written that the peer had not received UNREAD_KNOWN_S ago or later, with those in the kernel's send buffer."""
         if not self.is_open or self._transport.is_closing():
             return 0
-        in_kernel = unread_in_kernel(self._transport.get_extra_info("socket").fileno())
-        self._unread_max = int(self._transport.get_write_buffer_size()) + in_kernel
-        return self._unread_max
+        if (now_s := monotonic()) >= self._unread_until_s:
+            in_kernel = unread_in_kernel(self._transport.get_extra_info("socket").fileno())
+            self._unread = self._unread_max = int(self._transport.get_write_buffer_size()) + in_kernel
+            self._unread_until_s = now_s + UNREAD_KNOWN_S
+        return self._unread
 
     def has_unread(self, size: int) -> bool:
         """Return whether more than `size` bytes are unread. Asks the kernel only if so many can be unread."""
@@ -400,12 +403,8 @@ class Channel(Connection):
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
-        if self._is_paused and self.is_open:
-            self._check_unsent()
-
-    def _check_unsent(self) -> None:
         limit = self._channels.limits.max_unsent_bytes_per_connection
-        if self._transport.get_write_buffer_size() > limit:
+        if self._is_paused and self.is_open and self._transport.get_write_buffer_size() > limit:
             self._channels.drop(self, f"more than {limit} bytes of answers are unread (maxUnsentBytesPerConnection)")
 
     def _stop_reading(self, reason: int) -> None:
