@@ -381,6 +381,7 @@ def _connect(services: Services, context: Context) -> None:
     def dispatch() -> None:
         arrivals = store.dispatch()
         if arrivals:
+            waking.is_due = True
             for listener in listeners:
                 try:
                     listener.arrived(arrivals)
@@ -389,7 +390,8 @@ def _connect(services: Services, context: Context) -> None:
 
     turn.add(Phase.DISPATCH, services.transactions.end_turn)
     turn.add(Phase.DISPATCH, dispatch)
-    turn.add(Phase.FLUSH, services.putter.end_turn)
+    if store.config.flush_disk_type == "SYNC_FLUSH":
+        turn.add(Phase.FLUSH, services.putter.end_turn)
     if services.ha is not None:
         turn.add(Phase.FLUSH, services.ha.end_turn)
     if services.ha_client is not None and services.slave_synchronize is not None:
@@ -398,5 +400,4 @@ def _connect(services: Services, context: Context) -> None:
         services.registration.master_changed.subscribe(services.slave_synchronize.set_master)
         services.gate.flushed.subscribe(services.ha_client.synced)
         listeners.append(services.slave_synchronize)
-    turn.add(Phase.WAKE, services.holds.wake)
-    turn.add(Phase.WAKE, services.pops.wake)
+    waking = turn.add(Phase.WAKE, services.holds.wake, is_always_due=False)

@@ -296,7 +296,7 @@ class Channel(Connection):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes written that the peer had not received UNREAD_KNOWN_S ago or later, with those in the kernel's send buffer."""
+        """Bytes that the peer had not received at most UNREAD_KNOWN_S ago, with those in the kernel's send buffer."""
         if not self.is_open or self._transport.is_closing():
             return 0
         if (now_s := monotonic()) >= self._unread_until_s:

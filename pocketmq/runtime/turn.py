@@ -26,23 +26,37 @@ class Phase(IntEnum):
     REPLY = 3
 
 
+class Step:
+    """One step. It runs in the turns at whose end it `is_due`; unless it is to run in each one, its owner sets that."""
+
+    __slots__ = ("_is_always_due", "is_due", "phase", "run")
+
+    def __init__(self, phase: Phase, run: Callable[[], None], *, is_always_due: bool) -> None:
+        self.phase = phase
+        self.run = run
+        self.is_due = self._is_always_due = is_always_due
+
+    def done(self) -> None:
+        """Wait for the next turn."""
+        self.is_due = self._is_always_due
+
+
 class Turn:
     """Runner of the registered steps, by phase and order of registration, once per turn in which it was armed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._rows: list[tuple[Phase, Callable[[], None]]] = []
-        self._steps: tuple[Callable[[], None], ...] = ()
+        self._steps: list[Step] = []
         self.began_s = _NEVER
         """Monotonic time of arming; infinity between turns. Data read from a connection has waited at least since then."""
         self.ending_since_s = _NEVER
         """For steps: `began_s` of the turn that they end; infinity if it was not armed."""
 
-    def add(self, phase: Phase, step: Callable[[], None]) -> None:
-        """Register `step` for `phase`."""
-        self._rows.append((phase, step))
-        self._rows.sort(key=lambda row: row[0])
-        self._steps = tuple(step for _, step in self._rows)
+    def add(self, phase: Phase, run: Callable[[], None], *, is_always_due: bool = True) -> Step:
+        """Register a step for `phase`, for each turn or only for those in which its owner sets `is_due`."""
+        step = Step(phase, run, is_always_due=is_always_due)
+        self._steps = sorted([*self._steps, step], key=lambda one: one.phase)
+        return step
 
     def arm(self) -> None:
         """Run the steps at the end of this turn."""
@@ -54,7 +68,10 @@ class Turn:
         """Run all steps now. A failed step is logged and does not prevent the later ones."""
         self.ending_since_s, self.began_s = self.began_s, _NEVER
         for step in self._steps:
+            if not step.is_due:
+                continue
+            step.done()
             try:
-                step()
+                step.run()
             except Exception:
                 log.exception("a step at the end of an event loop iteration failed")

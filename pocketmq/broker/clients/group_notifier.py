@@ -35,16 +35,15 @@ class GroupNotifier:
         self._slices = slices
         self._changed: dict[str, ConsumerGroupInfo] = {}
         self._later: dict[str, ConsumerGroupInfo] = {}
-        turn.add(Phase.WAKE, self._end_turn)
+        self._notifying = turn.add(Phase.WAKE, self._end_turn, is_always_due=False)
 
     def changed(self, group: "ConsumerGroupInfo") -> None:
         """Notify a changed group at the end of the turn, or later if it was notified recently."""
         self._changed[group.group] = group
+        self._notifying.is_due = True
         self._turn.arm()
 
     def _end_turn(self) -> None:
-        if not self._changed:
-            return
         changed, self._changed = self._changed, {}
         now = self._timers.clock.monotonic()
         notified = []
@@ -62,6 +61,7 @@ class GroupNotifier:
 
     def _retry_postponed(self) -> None:
         self._changed, self._later = self._later | self._changed, {}
+        self._notifying.is_due = True
         self._turn.arm()
 
     def _notify(self, groups: "list[ConsumerGroupInfo]") -> Iterator[None]:

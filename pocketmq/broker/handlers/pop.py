@@ -56,7 +56,7 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
     if header.poll_time <= 0:
         return empty()
     if popped.is_behind:
-        _wake_waiting(services, header)
+        services.pops.try_waiting(header.topic, header.queue_id)
     size = matches.size if isinstance(matches, RecordFilter) else 0
     held = _wait(services, services.pops.polling, request, partial(_pop_again, services, header, matches), empty, size)
     return held or _empty(popped, ResponseCode.POLLING_FULL)
@@ -65,14 +65,8 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
 def _found(services: Services, popped: Popped) -> Response:
     header = popped.header
     if popped.rest:
-        _wake_waiting(services, header)  # other waiting pops can take the rest
+        services.pops.try_waiting(header.topic, header.queue_id)  # other waiting pops can take the rest
     return Response(ResponseCode.SUCCESS, popped.answer(), popped.views, "FOUND")
-
-
-def _wake_waiting(services: Services, header: PopMessageRequestHeader) -> None:
-    """Have the waiting pops tried again in the next turn."""
-    services.pops.polling.look_at(header.topic, header.queue_id)
-    services.turn.arm()
 
 
 def _empty(popped: Popped, code: ResponseCode = ResponseCode.POLLING_TIMEOUT) -> Response:
@@ -85,7 +79,7 @@ def _pop_again(services: Services, header: PopMessageRequestHeader, matches: Wan
     # Also needed for the check points just put, which the turn must dispatch.
     services.turn.arm()
     if popped.is_behind and not popped.count:
-        _wake_waiting(services, header)
+        services.pops.try_waiting(header.topic, header.queue_id)
     return _found(services, popped) if popped.count else None
 
 

@@ -120,7 +120,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
     def wake(self) -> None:
         """Serve the held pulls of the queues that grew. Runs in the turn's WAKE phase."""
         if not self._arrivals:
-            return
+            return  # no queue of a held pull
         arrivals, self._arrivals = self._arrivals, []
         now = self._timers.clock.monotonic()
         if now >= self._period_end_s and not self._postponed:

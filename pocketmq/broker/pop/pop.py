@@ -37,6 +37,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.format.message import Arrival, GetResult, GetStatus
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
@@ -115,6 +116,7 @@ class PopMessageService:
         self.polling = PopLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
         self.notifications = NotificationLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
         self._turn = context.turn
+        self._waking = context.turn.add(Phase.WAKE, self._wake, is_always_due=False)
         self._steps = context.steps
         self._look_at_clocks = context.look_at_clocks
         self._clock = context.clock
@@ -159,17 +161,15 @@ class PopMessageService:
             if arrival.topic == self._revive.topic:
                 self._revive.look()
                 break
-        for polls in (self.polling, self.notifications):
-            if polls.waiting:
-                polls.arrived(arrivals)
+        if self.polling.count or self.notifications.count:
+            self.polling.arrived(arrivals)
+            self.notifications.arrived(arrivals)
+            self._waking.is_due = True
 
-    def wake(self) -> None:
-        """Serve waiting requests. To be run in the turn's WAKE phase."""
-        if self._revive.has_acks:
-            self._revive.dispatched()
-        for polls in (self.polling, self.notifications):  # the pops first: messages that they took are not announced
-            if polls.grown:
-                polls.wake()
+    def _wake(self) -> None:
+        """Serve waiting requests."""
+        self.polling.wake()
+        self.notifications.wake()  # after the pops: messages that they took are not announced
 
     def wake_all(self, topic: str) -> None:
         """Serve all requests waiting at a topic, in any order, because it was deleted or its queues changed."""
@@ -177,9 +177,14 @@ class PopMessageService:
         self.notifications.wake_all(topic)
 
     def look_at(self, topic: str, queue_id: int) -> None:
-        """Have the requests waiting at a queue checked in the next turn: it may have messages again."""
-        self.polling.look_at(topic, queue_id)
+        """Have the requests waiting at a queue checked at the end of the turn: it may have messages again."""
         self.notifications.look_at(topic, queue_id)
+        self.try_waiting(topic, queue_id)
+
+    def try_waiting(self, topic: str, queue_id: int) -> None:
+        """Have the pops waiting at a queue tried at the end of the turn: it has more messages than one pop took."""
+        self.polling.look_at(topic, queue_id)
+        self._waking.is_due = True
         self._turn.arm()
 
     # --- reading ----------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import TAGS, decode_properties
@@ -104,6 +105,7 @@ class PopReviveService:
         self._timer_messages = timer_messages
         self._clock = context.clock
         self._turn = context.turn
+        self._reading = context.turn.add(Phase.WAKE, self._dispatched, is_always_due=False)
         self._steps = context.steps
         self._store_host = context.store_host
         self.topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
@@ -114,9 +116,8 @@ class PopReviveService:
         # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
         self._due: list[tuple[int, int, int]] = []
         self._work = DueWork(context, self._go_on, BUDGET_S, "popped messages cannot be stored again")
-        # All acks due by `_put_to_ms` are put (None: not known); all due by `_read_to_ms` are put and read.
-        self._put_to_ms: int | None = None
-        self._read_to_ms = -_FOREVER_MS
+        # All acks due by `_put_to_ms` are put; all due by `_read_to_ms` are put and read.
+        self._put_to_ms = self._read_to_ms = -_FOREVER_MS
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 
@@ -137,11 +138,6 @@ class PopReviveService:
     def has_queue(self, queue_id: int) -> bool:
         """Whether the queue is read, so that check points and acks may be put into it."""
         return queue_id in self._queues
-
-    @property
-    def has_acks(self) -> bool:
-        """Whether the turn's dispatch adds acks to the queues that revive waits for."""
-        return self._put_to_ms is not None
 
     @property
     def open_count(self) -> int:
@@ -180,6 +176,7 @@ class PopReviveService:
                 if delivered_to_ms >= self._due[0][0]:
                     # Acks put by now are read after the dispatch at the end of this turn.
                     self._put_to_ms = min(delivered_to_ms, now_ms - difference)
+                    self._reading.is_due = True
                     self._turn.arm()
                 return AGAIN_S
             if self._clock.monotonic() >= end_s:
@@ -194,10 +191,9 @@ class PopReviveService:
             heapq.heappop(self._due)
         return None
 
-    def dispatched(self) -> None:
-        """Read the records that the dispatch added to the queues. To be run in the turn's WAKE phase."""
-        assert self._put_to_ms is not None
-        self._read_to_ms, self._put_to_ms = max(self._put_to_ms, self._read_to_ms), None
+    def _dispatched(self) -> None:
+        """Read the records that the dispatch added to the queues. Runs in the turn's WAKE phase."""
+        self._read_to_ms = max(self._put_to_ms, self._read_to_ms)
         for queue in self._queues.values():
             while self._read(queue):
                 pass

@@ -109,7 +109,6 @@ class MessagePutter:
         self.message_id: Callable[[int], str] = message_id_template(context.store_host)
         self.stored_properties = StoredProperties(config.broker_cluster_name)
         self.queue_pace = QueuePace(context.clock)
-        self._is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
 
     def put(self, message: Message) -> PutResult:
         """Store one message, or its delayed form. Raises RemotingError when the store refuses it."""
@@ -188,7 +187,7 @@ class MessagePutter:
                 return RemotingError(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR{reason}")
 
     def end_turn(self) -> None:
-        """Request one sync of everything that was put in this turn. Runs in the turn's FLUSH phase."""
-        if self._is_sync_flush and self._end_offset > self._requested_offset:
+        """Request one sync of everything that was put in this turn. Runs in the turn's FLUSH phase with SYNC_FLUSH."""
+        if self._end_offset > self._requested_offset:
             self._requested_offset = self._end_offset
             self._store.request_sync(self._end_offset)
