@@ -4,12 +4,17 @@
 any other part gets from `broker.wiring` just the parts that it needs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pocketmq.broker.stats.measurements import Measurements
+from pocketmq.remoting.after_write import Work, answer_in_slices, while_open
 from pocketmq.remoting.bodies import DataVersion
 from pocketmq.remoting.codes import VERSION
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Deferred
+from pocketmq.remoting.header import CommandHeader
 
 if TYPE_CHECKING:
     from pocketmq.broker.acl.plain_permission import PlainPermissionManager
@@ -51,6 +56,8 @@ if TYPE_CHECKING:
     from pocketmq.runtime.turn import Turn
     from pocketmq.runtime.work_slices import WorkSlices
     from pocketmq.store.message_store import MessageStore
+
+H = TypeVar("H", bound=CommandHeader)
 
 
 @dataclass(slots=True)
@@ -127,3 +134,12 @@ class Services:
     def is_master(self) -> bool:
         """Whether this broker is a master, or acts as one."""
         return not self.store.config.is_slave or (self.acting_master is not None and self.acting_master.is_acting)
+
+
+def in_slices(handle: Callable[[Services, Request[H]], Work]) -> Callable[[Services, Request[H]], Response | Deferred]:
+    """Return the handler of a request that only reads, where `handle` does a small piece of the work per step."""
+
+    def handler(services: Services, request: Request[H]) -> Response | Deferred:
+        return answer_in_slices(services.slices, request, while_open(request.channel, handle(services, request)))
+
+    return handler

@@ -6,7 +6,7 @@ They become refusals if a write or the work fails.
 import asyncio
 import logging
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Request, Response
@@ -17,6 +17,9 @@ from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.peer_text import clipped
 from pocketmq.runtime.table_writer import Written
 from pocketmq.runtime.work_slices import WorkSlices
+
+if TYPE_CHECKING:
+    from pocketmq.remoting.server import Channel
 
 log = logging.getLogger("remoting")
 
@@ -106,6 +109,18 @@ def _refusal(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"nothing is changed: the config file cannot be written ({reason(error)})"
     return str(error).replace("\n", "; ")
+
+
+def while_open(channel: "Channel", work: Work) -> Work:
+    """Do `work`, which changes nothing, as long as its peer is connected."""
+    while channel.is_open:
+        try:
+            next(work)
+        except StopIteration as end:
+            answer: Response | Deferred | None = end.value
+            return answer
+        yield
+    return None
 
 
 def answer_in_slices(slices: WorkSlices, request: Request[Any], work: Work) -> Response | Deferred:

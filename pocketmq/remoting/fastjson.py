@@ -84,6 +84,11 @@ def object_key(broker_name: str, queue_id: int, topic: str) -> bytes:
     )
 
 
+def joined_map(rows: Iterable[bytes]) -> msgspec.Raw:
+    """Return a map as raw JSON; each of `rows` is a key and its value."""
+    return msgspec.Raw(b"{" + b",".join(rows) + b"}")
+
+
 def object_map(rows: Iterable[tuple[bytes, Any]]) -> msgspec.Raw:
     """Return a map of (object key text, value) as raw JSON, to be embedded in a value for `dumps`."""
-    return msgspec.Raw(b"{" + b",".join(key + b":" + dumps(value) for key, value in rows) + b"}")
+    return joined_map(key + b":" + dumps(value) for key, value in rows)

@@ -3,7 +3,7 @@
 Methods must be called in the event loop's thread, unless noted otherwise. The event `flushed` happens in the flush thread.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from typing import Final
 
@@ -440,9 +440,15 @@ class MessageStore:
         with suppress(OSError):
             self._known.drop_topics(topics, end_offset, self.disk, self.config.store_path_root_dir)
 
-    def drop_topic(self, topic: str) -> None:
-        """Delete the queues of a topic that is marked as dropped. Raises OSError."""
+    def dropping(self, topic: str) -> Iterator[None]:
+        """Delete the queues of a topic that is marked as dropped, one a step. Raises OSError."""
         self.commit_log.write()
+        while keys := [key for key in self.queues.queues if key[0] == topic]:
+            for key in keys:
+                self.queues.drop_queue(*key)
+                self.commit_log.tail.queue_offsets.pop(key, None)
+                self.commit_log.tail.keep_out_of_queues({key})
+                yield
         self._drop({topic})
 
     def _drop(self, topics: Set[str]) -> list[str]:
@@ -455,7 +461,7 @@ class MessageStore:
             dropped = topics - {topic for topic, _ in self.queues.queues}
             for topic in topics:
                 tail.restart_offsets(topic, self.queues.queues)
-            tail.keep_out_of_queues(dropped)
+            tail.keep_out_of_queues({(one.topic, one.queue_id) for one in tail.undispatched if one.topic in dropped})
         return sorted(dropped)
 
 

@@ -1,15 +1,16 @@
 """Consumer and producer groups: their configs, connections and consumer offsets."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from pocketmq.broker.clients.client_registry import ClientChannelInfo, ConsumerGroupInfo
-from pocketmq.broker.services import Services
+from pocketmq.broker.services import Services, in_slices
 from pocketmq.broker.tables.consumer_offset import TOPIC_GROUP_SEPARATOR
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.after_write import Work
 from pocketmq.remoting.bodies import (
     Connection,
     MessageQueue,
@@ -32,6 +33,7 @@ from pocketmq.remoting.headers.consumer import (
     ProducerGroupRequestHeader,
     TopicAndGroupRequestHeader,
 )
+from pocketmq.remoting.layout import FRAME_SIZE_MAX
 
 LAST_YEAR_MS = 253_370_764_800_000  # 9999-01-01 UTC
 
@@ -145,58 +147,78 @@ def get_all_producer_info(services: Services, request: Request[NoHeader]) -> Res
 # --- consumer offsets -----------------------------------------------------------------------------------------------
 
 
-def get_all_consumer_offset(services: Services, request: Request[NoHeader]) -> Response:
+@in_slices
+def get_all_consumer_offset(services: Services, request: Request[NoHeader]) -> Work:
     """Return all consumer offsets for a slave; queue ids are unquoted keys, as Apache writes them."""
-    encode = msgspec.json.encode
-    rows = [
-        b"%b:{%b}" % (encode(key), b",".join([b"%d:%d" % row for row in queues.items()]))
-        for key, queues in services.offsets.table.items()
-    ]
     version = services.version_for(RequestCode.GET_ALL_CONSUMER_OFFSET, request.version)
+    encode, table, rows = msgspec.json.encode, services.offsets.table, list[bytes]()
+    for key in list(table):
+        if (queues := table.get(key)) is not None:
+            rows.append(b"%b:{%b}" % (encode(key), b",".join([b"%d:%d" % row for row in queues.items()])))
+            yield
     versioned = b"" if version is None else b'"dataVersion":%b,' % encode_body(version)
     return Response(body=b'{%b"offsetTable":{%b}}' % (versioned, b",".join(rows)))
 
 
-def get_consume_stats(services: Services, request: Request[ConsumeStatsRequestHeader]) -> Response:
+@in_slices
+def get_consume_stats(services: Services, request: Request[ConsumeStatsRequestHeader]) -> Work:
     """Return the progress of a group in one topic, or in all topics in which it has offsets."""
     group, topic = request.header.consumer_group, request.header.topic
-    topics = [topic] if topic else services.offsets.topics_of(group)
-    return Response(body=fastjson.dumps(_consume_stats(services, group, topics)[0]))
+    stats = yield from _consume_stats(services, group, [topic] if topic else services.offsets.topics_of(group))
+    return Response(body=stats.document)
 
 
-def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> tuple[dict[str, Any], int, int]:
-    """Return ConsumeStats of `group` in `topics`, its lag in messages, and how many of these are in flight."""
-    tps = 0.0
-    rows: list[tuple[bytes, Any]] = []
-    for name in topics:
-        found = list(_consume_offsets(services, group, name))
-        if found:
-            rows += found
-            tps += services.stats.group_get_tps(group, name)
-    behind = sum(row["brokerOffset"] - row["consumerOffset"] for _, row in rows)
-    in_flight = sum(row["pullOffset"] - row["consumerOffset"] for _, row in rows)
-    return {"consumeTps": tps, "offsetTable": fastjson.object_map(rows)}, behind, in_flight
+class _ConsumeStats(NamedTuple):
+    """A group's progress: ConsumeStats as JSON, its lag in messages, and how many of these are in flight."""
+
+    document: bytes
+    behind: int
+    in_flight: int
 
 
-def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeStatsRequestHeader]) -> Response:
+def _consume_stats(services: Services, group: str, topics: Iterable[str]) -> Generator[None, None, _ConsumeStats]:
+    """Return the progress of `group` in `topics`, after a step for each queue."""
+    tps, behind, in_flight = 0.0, 0, 0
+    rows: list[bytes] = []
+    for topic in topics:
+        count = len(rows)
+        for key, row in _consume_offsets(services, group, topic):
+            rows.append(key + b":" + fastjson.dumps(row))
+            behind += row["brokerOffset"] - row["consumerOffset"]
+            in_flight += row["pullOffset"] - row["consumerOffset"]
+            yield
+        tps += services.stats.group_get_tps(group, topic) if len(rows) > count else 0.0
+        yield
+    document = fastjson.dumps({"consumeTps": tps, "offsetTable": fastjson.joined_map(rows)})
+    return _ConsumeStats(document, behind, in_flight)
+
+
+@in_slices
+def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeStatsRequestHeader]) -> Work:
     """Return the progress of every group, separately for each of its topics."""
-    groups = []
+    groups, size = list[dict[str, list[msgspec.Raw]]](), 0
     total_behind = total_in_flight = 0
     topics_of: dict[str, list[str]] = {}
-    for key in services.offsets.table:
+    for key in list(services.offsets.table):
         topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
         topics_of.setdefault(group, []).append(topic)
-    for group in services.groups.table:
-        stats = []
+        yield
+    for group in list(services.groups.table):
+        documents = []
         for topic in topics_of.get(group, ()):
             config = services.topics.get(topic)
             if config is None or (request.header.is_order and not config.order):
                 continue
-            found, behind, in_flight = _consume_stats(services, group, [topic])
-            stats.append(found)
-            total_behind += behind
-            total_in_flight += in_flight
-        groups.append({group: stats})
+            stats = yield from _consume_stats(services, group, [topic])
+            documents.append(msgspec.Raw(stats.document))
+            total_behind += stats.behind
+            total_in_flight += stats.in_flight
+            size += len(stats.document)
+        groups.append({group: documents})
+        if size > FRAME_SIZE_MAX:
+            remark = f"the progress of all groups has more than {FRAME_SIZE_MAX} bytes: ask for one group"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+        yield
     totals = {"totalDiff": total_behind, "totalInflightDiff": total_in_flight}
     return Response(body=fastjson.dumps({"brokerAddr": services.broker_address, "consumeStatsList": groups} | totals))
 
@@ -252,7 +274,8 @@ def clone_group_offset(services: Services, request: Request[CloneGroupOffsetRequ
     return Response()
 
 
-def query_consume_time_span(services: Services, request: Request[TopicAndGroupRequestHeader]) -> Response:
+@in_slices
+def query_consume_time_span(services: Services, request: Request[TopicAndGroupRequestHeader]) -> Work:
     """Return the store times of the first, last and last consumed message of each queue."""
     topic, group = request.header.topic, request.header.group
     config = services.topics.get(topic)
@@ -278,6 +301,7 @@ def query_consume_time_span(services: Services, request: Request[TopicAndGroupRe
                 "minTimeStampStr": _time_text(min_ms),
             }
         )
+        yield
     return Response(body=encode_body({"consumeTimeSpanSet": spans}))
 
 

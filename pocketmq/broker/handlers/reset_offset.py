@@ -4,16 +4,17 @@ With `useServerSideResetOffset`, as in 5.x, the broker sets the offsets, and the
 new one. Without it, as in 4.9.4, the broker sends the offsets to the connected consumers, which commit them later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from pocketmq.broker.handlers.relay import check_versions
 from pocketmq.broker.services import Services
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.after_write import Work, answer_in_slices
 from pocketmq.remoting.bodies import MessageQueue, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
-from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 
 _CPP: Final = ("CPP", 1)
@@ -21,18 +22,18 @@ _READ_MAPS: Final = ("JAVA", 0, "GO", 9)
 """Languages of clients that cannot read a list of offsets: Java's ignores it, Go's panics."""
 
 
-def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
+def reset_offset(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response | Deferred:
     """Reset the offsets of a group; the answer has the new offset of each queue."""
     header = request.header
     if services.config.use_server_side_reset_offset:
-        return _set_offsets(services, header)
+        return answer_in_slices(services.slices, request, _set_offsets(services, header))
     if _queue_id(header) >= 0:
         remark = f"queueId={header.queue_id}: a single queue can be reset only if useServerSideResetOffset=true"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
-    return _notify_consumers(services, request)
+    return answer_in_slices(services.slices, request, _notify_consumers(services, request))
 
 
-def _set_offsets(services: Services, header: ResetOffsetRequestHeader) -> Response:
+def _set_offsets(services: Services, header: ResetOffsetRequestHeader) -> Work:
     """Set the offsets as 5.x does, but wake held pulls at once, and respect isForce=false, as 4.9, if no queue is named."""
     topic, group, offsets = header.topic, header.group, services.offsets
     config = services.topics.get(topic)
@@ -44,9 +45,10 @@ def _set_offsets(services: Services, header: ResetOffsetRequestHeader) -> Respon
     for queue_id, target in _targets(services, header, config):
         offsets.reset(group, topic, queue_id, target)
         table[MessageQueue(services.config.broker_name, queue_id, topic)] = target
+        yield
     services.holds.wake_all(topic)
     services.pops.wake_all(topic)
-    return Response(body=_offset_map(table))
+    return Response(body=(yield from _offset_map(table)))
 
 
 def _targets(services: Services, header: ResetOffsetRequestHeader, config: TopicConfig) -> Iterator[tuple[int, int]]:
@@ -82,7 +84,7 @@ def _offset_at(services: Services, topic: str, queue_id: int, timestamp_ms: int)
     return max(services.store.offset_by_time(topic, queue_id, timestamp_ms), 0)
 
 
-def _notify_consumers(services: Services, request: Request[ResetOffsetRequestHeader]) -> Response:
+def _notify_consumers(services: Services, request: Request[ResetOffsetRequestHeader]) -> Work:
     """Send the offsets to the connected consumers. Without any, code 206 makes tools commit the offsets themselves."""
     header = request.header
     config = services.topics.get(header.topic)
@@ -99,6 +101,7 @@ def _notify_consumers(services: Services, request: Request[ResetOffsetRequestHea
         if not header.is_force:
             target = min(target, consumer_offset)
         table[MessageQueue(services.config.broker_name, queue_id, header.topic)] = target
+        yield
     info = services.clients.consumer_group(header.group)
     if info is None:
         remark = (
@@ -108,7 +111,7 @@ def _notify_consumers(services: Services, request: Request[ResetOffsetRequestHea
         raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
     check_versions(info.clients.values())
     push = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp, False)
-    as_map, as_list = _offset_map(table), _offset_list(table)
+    as_map, as_list = (yield from _offset_map(table)), _offset_list(table)
     for client in info.clients.values():
         # C++ consumers cannot read the map. A tool that identifies as CPP asks for the list on their behalf.
         is_list = client.language in _CPP or (request.language in _CPP and client.language not in _READ_MAPS)
@@ -116,9 +119,12 @@ def _notify_consumers(services: Services, request: Request[ResetOffsetRequestHea
     return Response(body=as_map)
 
 
-def _offset_map(table: dict[MessageQueue, int]) -> bytes:
-    rows = ((fastjson.object_key(q.broker_name, q.queue_id, q.topic), offset) for q, offset in table.items())
-    return fastjson.dumps({"offsetTable": fastjson.object_map(rows)})
+def _offset_map(table: dict[MessageQueue, int]) -> Generator[None, None, bytes]:
+    rows: list[bytes] = []
+    for queue, queue_offset in table.items():
+        rows.append(b"%b:%d" % (fastjson.object_key(queue.broker_name, queue.queue_id, queue.topic), queue_offset))
+        yield
+    return fastjson.dumps({"offsetTable": fastjson.joined_map(rows)})
 
 
 def _offset_list(table: dict[MessageQueue, int]) -> bytes:

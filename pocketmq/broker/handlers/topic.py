@@ -10,11 +10,12 @@ import msgspec
 
 from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
 from pocketmq.broker.pop.pop_record import retry_topic_of
-from pocketmq.broker.services import Services
+from pocketmq.broker.services import Services, in_slices
 from pocketmq.broker.tables import attributes as attribute_rules
 from pocketmq.broker.tables.row_limits import topic_problem
 from pocketmq.broker.tables.topic_config import SYSTEM_TOPICS, topic_name_problem
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.after_write import Work
 from pocketmq.remoting.bodies import CreateTopicListRequestBody, TopicConfig, TopicList, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
@@ -125,20 +126,22 @@ def _mark_dropped(services: Services, topic: str, dropped: Written) -> None:
     """Write a mark to disk that the topic's present records are dropped, then delete its queues."""
     mark = partial(services.store.mark_dropped, {topic}, services.store.max_physical_offset)
     assert services.topics.writer is not None
-    services.topics.writer.run(mark).add_done_callback(lambda _: dropped.set_result(_drop(services, topic)))
+    drop = partial(_drop, services, topic, dropped)
+    services.topics.writer.run(mark).add_done_callback(lambda _: services.slices.start(drop()))
 
 
-def _drop(services: Services, topic: str) -> Exception | None:
-    """Delete the queues of a topic. Return the error, if any."""
+def _drop(services: Services, topic: str, dropped: Written) -> Iterator[None]:
+    """Delete the queues of a topic, one a step. The result of `dropped` is the error, if any."""
     try:
-        services.store.drop_topic(topic)
+        yield from services.store.dropping(topic)
     except OSError as error:
         log.error("the queues of topic %s cannot be deleted: %s", topic, error)
-        return error
+        dropped.set_result(error)
+        return
     _forget(services, topic)
     if services.config.auto_delete_unused_stats:
         services.stats.forget_topic(topic)
-    return None
+    dropped.set_result(None)
 
 
 def _forget(services: Services, topic: str) -> None:
@@ -184,27 +187,25 @@ def _fields(topic: TopicConfig) -> dict[str, Any]:
     }
 
 
-def get_topic_stats_info(services: Services, request: Request[TopicRequestHeader]) -> Response:
+@in_slices
+def get_topic_stats_info(services: Services, request: Request[TopicRequestHeader]) -> Work:
     """Return one entry per write queue, even if empty: the client takes an empty table for an error."""
     topic = request.header.topic
     config = services.topics.get(topic)
     if config is None:
         raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     store, broker_name = services.store, services.config.broker_name
-
-    def rows() -> Iterator[tuple[bytes, Any]]:
-        for queue_id in range(config.write_queue_nums):
-            max_offset = store.max_offset(topic, queue_id)
-            yield (
-                fastjson.object_key(broker_name, queue_id, topic),
-                {
-                    "lastUpdateTimestamp": max(store.store_timestamp_at(topic, queue_id, max_offset - 1), 0),
-                    "maxOffset": max_offset,
-                    "minOffset": max(store.min_offset(topic, queue_id), 0),
-                },
-            )
-
-    return Response(body=fastjson.dumps({"offsetTable": fastjson.object_map(rows())}))
+    rows: list[bytes] = []
+    for queue_id in range(config.write_queue_nums):
+        max_offset = store.max_offset(topic, queue_id)
+        row = {
+            "lastUpdateTimestamp": max(store.store_timestamp_at(topic, queue_id, max_offset - 1), 0),
+            "maxOffset": max_offset,
+            "minOffset": max(store.min_offset(topic, queue_id), 0),
+        }
+        rows.append(fastjson.object_key(broker_name, queue_id, topic) + b":" + fastjson.dumps(row))
+        yield
+    return Response(body=fastjson.dumps({"offsetTable": fastjson.joined_map(rows)}))
 
 
 def query_topic_consume_by_who(services: Services, request: Request[TopicRequestHeader]) -> Response:

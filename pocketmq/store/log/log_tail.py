@@ -94,9 +94,9 @@ class LogTail:
         for key in [key for key in self.queue_offsets if key[0] == topic and key not in existing]:
             del self.queue_offsets[key]
 
-    def keep_out_of_queues(self, topics: Set[str]) -> None:
-        """Let the waiting records of deleted topics go to no queue: it would be one of a new topic with the same name."""
+    def keep_out_of_queues(self, keys: Set[QueueKey]) -> None:
+        """Let the waiting records of deleted queues go to no queue: it would be one of a new topic with the same name."""
         for request in self.undispatched:
-            if request.topic in topics and not request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
+            if (request.topic, request.queue_id) in keys and not request.sys_flag & TRANSACTION_UNQUEUED_FLAG:
                 # The index keeps such a record.
                 request.sys_flag = request.sys_flag & ~TRANSACTION_TYPE_MASK | TRANSACTION_PREPARED_TYPE
