@@ -31,10 +31,10 @@ from rich.table import Table
 from bench.made_store import RARE, RECORD_WITHOUT_BODY, make_store
 from pocketmq.spark_analytics.decoding.columns import COLUMNS
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
-from pocketmq.spark_analytics.files import places
 from pocketmq.spark_analytics.session import local_session
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 from pocketmq.spark_analytics.source.data_source import has_jar
+from pocketmq.store.offline import file_bytes
 
 THREE: Final = ("topic", "storeTimestamp", "storeSize")
 SIXTEEN: Final = (*list(COLUMNS)[: list(COLUMNS).index("properties")], "rawProperties")
@@ -290,9 +290,9 @@ class Bench:
         self.row("tuples, 16 columns", seconds * self.count / expected, found, target, times >= 7)
 
     def rare(self) -> None:
-        before = places.bytes_read
+        before = file_bytes.bytes_read
         count = decoder(self.folder, THREE, topic=RARE)()
-        share = (places.bytes_read - before) / self.size
+        share = (file_bytes.bytes_read - before) / self.size
         seconds = best_of(self.rounds, self.by_topic(THREE, topic=RARE), count)
         name = f"topic with {count / self.count:.2%}"
         self.row(name, seconds, f"{share:.2%} of the bytes read", "< 5%", share < 0.05)

@@ -20,9 +20,9 @@ from pocketmq.runtime.command_line.option_types import OneOf, WholeNumber
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.error_text import reason
 from pocketmq.spark_analytics.about import ABOUT
-from pocketmq.spark_analytics.files.places import LogFile, log_files
 from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+from pocketmq.store.offline.places import LogFile, log_files
 
 FOUND: Final = 1
 PIPE_WIDTH: Final = 10_000
@@ -263,7 +263,7 @@ def _period(options: SimpleNamespace) -> dict[str, str]:
 
 
 def _whole_stores(options: SimpleNamespace) -> None:
-    from pocketmq.spark_analytics.files.store_folder import store_folders
+    from pocketmq.store.offline.places import store_folders
 
     store_folders(options.stores)
 

@@ -13,10 +13,10 @@ import pytest
 from pocketmq import spark_analytics
 from pocketmq.spark_analytics.commands.report import make_report
 from pocketmq.spark_analytics.direct.engine import DirectEngine
-from pocketmq.spark_analytics.files import places
 from pocketmq.spark_analytics.pipelines.engine import SparkEngine
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.offline import file_bytes
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
 
 pytestmark = pytest.mark.spark
@@ -92,11 +92,11 @@ def test_a_scan_reads_only_the_bytes_that_it_needs(store: Path) -> None:
     assert dict(counts.iter_rows())["GoldenOrder"] == 100
     assert lazy.select(polars.len()).collect().item() == len(expected_records("v4_clean"))
     assert lazy.filter(polars.col("queueId") == 1).select("topic", "queueId").collect()["queueId"].unique().to_list() == [1]
-    before = places.bytes_read
+    before = file_bytes.bytes_read
     assert lazy.head(3).select("topic").collect().height == 3
-    few = places.bytes_read - before
+    few = file_bytes.bytes_read - before
     assert lazy.select("topic").collect().height > 3
-    assert places.bytes_read - before > 2 * few
+    assert file_bytes.bytes_read - before > 2 * few
 
 
 def test_duckdb_queries_a_reader(store: Path) -> None:

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from pocketmq.spark_analytics.decoding import aggregates
-from pocketmq.spark_analytics.reading import reader
 from pocketmq.spark_analytics.reading.options import EPOCH, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader
 from pocketmq.spark_analytics.source.data_source import RocketMQDataSource
+from pocketmq.store.offline.log_walk import FileWalk
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
@@ -66,7 +66,7 @@ def test_task_aggregates_add_up(golden_stores: dict[str, Path], split_size: str)
 @pytest.fixture
 def one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store that is read by one task, in many windows."""
-    monkeypatch.setattr(reader.Walk.__init__, "__defaults__", (500, 500))
+    monkeypatch.setattr(FileWalk.__init__, "__defaults__", (500, 500))
     log = LogBuilder(1 << 20)
     for number in range(1000):
         log.append(b"body", f"T{number % 3}")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pocketmq import spark_analytics
-from pocketmq.spark_analytics.files.broker_names import broker_name
-from pocketmq.spark_analytics.files.places import separate_paths
+from pocketmq.store.offline.broker_names import broker_name
+from pocketmq.store.offline.places import separate_paths
 from tests.spark_analytics.spark_logs import LogBuilder
 
 OWN = {"perm": 7, "readQueueNums": 1, "writeQueueNums": 1}

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.spark_analytics.decoding.properties import PropertyTable
-from pocketmq.spark_analytics.files.places import LogFile
 from pocketmq.spark_analytics.reading import split_planning
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
-from pocketmq.spark_analytics.reading.reader import Ending, Walk
 from pocketmq.store.format.layout import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import encode_record, record_size, topic_part
+from pocketmq.store.offline.log_walk import Ending, FileWalk
+from pocketmq.store.offline.places import LogFile
 from tests.spark_analytics.spark_logs import HOST, HOST_V6, LogBuilder, expected_records, physical_offsets, read
 
 pytestmark = pytest.mark.spark
@@ -75,7 +75,7 @@ def test_splits_of_any_size_give_each_golden_record_once(golden_stores: dict[str
 @pytest.mark.parametrize("window_size", [1, 50, 300, 5000, 1 << 20])
 def test_windows_of_any_size_give_the_same_records(golden_stores: dict[str, Path], window_size: int) -> None:
     path = golden_stores["v4_clean"] / "commitlog" / f"{0:020}"
-    walk = Walk(LogFile(str(path), 0, path.stat().st_size), 0, path.stat().st_size, window_size)
+    walk = FileWalk(LogFile(str(path), 0, path.stat().st_size), 0, path.stat().st_size, window_size)
     seen = [int(window.physical_offset + start) for window in walk for start in window.starts]
     assert seen == [r["physicalOffset"] for r in expected_records("v4_clean") if r["file"] == path.name]
     assert (walk.ending, walk.position) == (Ending.BLANK, 905_702)
@@ -290,7 +290,7 @@ def test_extreme_timestamps_are_clipped(tmp_path: Path) -> None:
     log.write(tmp_path)
     from pocketmq.spark_analytics.decoding.columns import Records
 
-    (window,) = Walk(LogFile(str(tmp_path / "commitlog" / f"{0:020}"), 0, 2000), 0, log.position)
+    (window,) = FileWalk(LogFile(str(tmp_path / "commitlog" / f"{0:020}"), 0, 2000), 0, log.position)
     late, early = Records.of(window).timestamps_us("born_timestamp_ms").tolist()
     assert late > 2**62 and early < -(2**62)
 

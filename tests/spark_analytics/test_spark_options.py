@@ -18,12 +18,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pocketmq.spark_analytics.files import places
 from pocketmq.spark_analytics.reading import reader, split_planning
 from pocketmq.spark_analytics.reading.options import read_options, size_option
-from pocketmq.spark_analytics.reading.reader import Walk
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
 from pocketmq.spark_analytics.source.data_source import RocketMQDataSource
+from pocketmq.store.offline import file_bytes, log_walk
+from pocketmq.store.offline.log_walk import FileWalk
 from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
@@ -224,16 +224,16 @@ def test_records_are_found_by_time_after_the_clock_was_set_back(tmp_path: Path) 
 
 def test_a_later_query_passes_over_stretches_stored_at_other_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "WINDOW_SIZE", 20_000)
-    monkeypatch.setattr(reader, "OVERLAP", 200)
-    monkeypatch.setattr(Walk.__init__, "__defaults__", (20_000, 20_000))
+    monkeypatch.setattr(log_walk, "OVERLAP", 200)
+    monkeypatch.setattr(FileWalk.__init__, "__defaults__", (20_000, 20_000))
     monkeypatch.setattr(split_planning, "FULL_FILE_TAIL", 5000)
     store, times = clock_set_back(tmp_path)
     asked = {"startingTimestamp": T0_MS + 1_000_000, "endingTimestamp": T0_MS + 1_100_000}
     sizes = []
     for split_size in (150_000, 150_000, 40_000):
-        before = places.bytes_read
+        before = file_bytes.bytes_read
         rows = read(store, "storeTimestamp", maxPartitionBytes=split_size, **asked)
-        sizes.append(places.bytes_read - before)
+        sizes.append(file_bytes.bytes_read - before)
         assert len(rows) == 100
     assert sizes[1] < 0.5 * sizes[0]
     path = sorted((store / "commitlog").iterdir())[0]

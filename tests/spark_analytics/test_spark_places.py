@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from pocketmq.spark_analytics.files import places
-from pocketmq.spark_analytics.files.places import MissingFileError, log_files
 from pocketmq.spark_analytics.source.batch import CommitLogReader
+from pocketmq.store.offline.file_bytes import files_of
+from pocketmq.store.offline.places import LogFile, log_files
+from pocketmq.store.offline.store_folder import MissingFileError
 from tests.spark_analytics.spark_logs import LogBuilder, physical_offsets, read, rows_of, spark_schema
 
 pytestmark = pytest.mark.spark
@@ -60,7 +61,7 @@ def test_pyarrow_file_system_is_made_without_the_path(monkeypatch: pytest.Monkey
             return fs.LocalFileSystem(), "/"
 
     monkeypatch.setattr(fs, "FileSystem", FileSystem)
-    places.files_of("nosuch://bucket/store/consumequeue/%RETRY%group/0")
+    files_of("nosuch://bucket/store/consumequeue/%RETRY%group/0")
     assert asked == ["nosuch://bucket/"]
 
 
@@ -110,7 +111,7 @@ def test_file_deleted_by_retention_during_a_query(tmp_path: Path) -> None:
         content = first.read_bytes()
         first.unlink()
         if ignored == "false":
-            with pytest.raises(MissingFileError, match="was deleted after the query was planned, .*ignoreMissingFiles"):
+            with pytest.raises(MissingFileError, match="was deleted after it was listed, .*ignoreMissingFiles"):
                 [list(reader.read(partition)) for partition in partitions]
         else:
             rows = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
@@ -123,13 +124,12 @@ def test_file_deleted_during_planning_is_skipped(tmp_path: Path, monkeypatch: py
     while len(log.files) < 3:
         log.append()
     store = log.write(tmp_path)
-    opened = places.open_file
+    opened = LogFile.open
 
-    def open_once(path: str) -> Any:
-        if path.endswith(f"{0:020}"):
-            Path(path).unlink(missing_ok=True)
-        return opened(path)
+    def open_once(file: LogFile) -> Any:
+        if file.path.endswith(f"{0:020}"):
+            Path(file.path).unlink(missing_ok=True)
+        return opened(file)
 
-    for module in ("reading.split_planning", "reading.reader", "files.places"):
-        monkeypatch.setattr(f"pocketmq.spark_analytics.{module}.open_file", open_once)
+    monkeypatch.setattr(LogFile, "open", open_once)
     assert physical_offsets(store) == [own for own in log.physical_offsets if own >= 1000]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pocketmq.spark_analytics.files import places
 from pocketmq.spark_analytics.jvm.layout_constants import PATH as LAYOUT
-from pocketmq.spark_analytics.reading import coverage, queue_pruning
+from pocketmq.spark_analytics.reading import coverage, queue_pruning, reader
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
-from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE
 from pocketmq.spark_analytics.source.batch import CommitLogReader
 from pocketmq.store.format.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.store.offline import file_bytes
+from pocketmq.store.offline.log_walk import WINDOW_SIZE
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
 
 pytestmark = pytest.mark.spark
@@ -27,7 +27,7 @@ FILE_SIZE = 1 << 20
 @pytest.fixture(autouse=True)
 def small_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     # Gaps up to this size are read along with the wanted records; the default is too large for these small logs.
-    monkeypatch.setattr(places, "GAP_LOCAL", 256)
+    monkeypatch.setattr(reader, "GAP_LOCAL", 256)
 
 
 def rare_log() -> LogBuilder:
@@ -52,9 +52,9 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def counted(store: Path, **options: Any) -> tuple[list[dict[str, Any]], int]:
     """Return (rows, bytes read)."""
-    before = places.bytes_read
+    before = file_bytes.bytes_read
     rows = read(store, *NAMES, **options)
-    return rows, places.bytes_read - before
+    return rows, file_bytes.bytes_read - before
 
 
 def rows_of_topic(store: Path, topic: str) -> list[dict[str, Any]]:
@@ -225,9 +225,9 @@ def test_planning_with_queues_does_not_scan_the_log(tmp_path: Path) -> None:
     every = read(store, *NAMES)
     planned = []
     for _ in range(2):
-        before = places.bytes_read
+        before = file_bytes.bytes_read
         CommitLogReader(spark_schema("topic"), {"path": str(store)}).partitions()
-        planned.append(places.bytes_read - before)
+        planned.append(file_bytes.bytes_read - before)
         if len(planned) == 1:
             write_queues(store)
     assert planned[0] >= log.physical_offsets[-1]

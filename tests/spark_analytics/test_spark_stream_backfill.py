@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.spark_analytics.files import places
+from pocketmq.store.offline import file_bytes
 from tests.spark_analytics.spark_logs import LogBuilder, write_queues
 from tests.spark_analytics.test_spark_streaming import Query
 
@@ -38,12 +38,12 @@ def rare_of(log: LogBuilder) -> list[int]:
 
 def batches(query: Query) -> tuple[list[list[int]], int]:
     """Return the rows of each micro-batch to the end of the log, and the bytes read."""
-    before, found = places.bytes_read, []
+    before, found = file_bytes.bytes_read, []
     last = None
     while query.offset != last:
         last = query.offset
         found.append(query.batch())
-    return found[:-1], places.bytes_read - before
+    return found[:-1], file_bytes.bytes_read - before
 
 
 def test_backfill_of_a_rare_topic_reads_few_bytes(written: tuple[Path, LogBuilder], tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-from pocketmq.spark_analytics.files import places
-from pocketmq.spark_analytics.files.places import log_files
 from pocketmq.spark_analytics.reading import log_tail
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.spark_analytics.reading.log_tail import LogTail
 from pocketmq.spark_analytics.source import streaming
 from pocketmq.spark_analytics.source.errors import LostRecordsError
 from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader
+from pocketmq.store.offline import file_bytes
+from pocketmq.store.offline.places import log_files
 from tests.spark_analytics.spark_logs import LogBuilder, spark_schema
 
 FILE_SIZE = 64 << 10
@@ -360,10 +360,10 @@ def test_checking_an_unchanged_log_reads_little(tmp_path: Path) -> None:
     files = log_files(str(log.write(tmp_path)))
     tail = LogTail()
     assert tail.follow(files) == log.next_physical_offset
-    before = places.bytes_read
+    before = file_bytes.bytes_read
     for _ in range(10):
         assert tail.follow(files) == log.next_physical_offset
-    assert places.bytes_read - before < 10 * 200
+    assert file_bytes.bytes_read - before < 10 * 200
 
 
 # --- in Spark -------------------------------------------------------------------------------------------------------

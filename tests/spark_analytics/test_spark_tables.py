@@ -23,7 +23,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.source.table_reader import TableReader
 from pocketmq.spark_analytics.tables import consume_queue
 from pocketmq.spark_analytics.tables.table import TABLES, table_of
@@ -36,6 +35,7 @@ from pocketmq.store.format.layout import (
     TIMER_CHECKPOINT_STRUCT,
     TIMER_LOG_UNIT_STRUCT,
 )
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 from tests.golden.golden_files import GOLDEN
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records
 

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS
-from pocketmq.spark_analytics.files.places import log_files
-from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE
+from pocketmq.store.offline.places import log_files, store_folders
 
 FORMATS: Final = ("parquet", "json", "csv")
 STATE: Final = "_rocketmq"

@@ -20,12 +20,12 @@ from rich.table import Table
 
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.commands.csv_text import write_csv
-from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
 from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
 from pocketmq.spark_analytics.reading.replicas import one_of_each_log
 from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.offline.places import store_folders
 
 ROWS_SHOWN: Final = 40
 RARE: Final = ("early", "repeated", "unpaired")

@@ -13,10 +13,11 @@ from pocketmq.spark_analytics.commands.trace import COLUMNS, COPIES_MAX, OP_COLU
 from pocketmq.spark_analytics.decoding.derived_columns import HALF_TOPIC
 from pocketmq.spark_analytics.direct.index_lookup import has_index, offset_of_id, offsets_of_keys, rows_at
 from pocketmq.spark_analytics.direct.scan import scan_of
-from pocketmq.spark_analytics.files.queue_files import live_units, queue_ids
-from pocketmq.spark_analytics.files.store_folder import StoreFolder, store_folders
 from pocketmq.spark_analytics.tables.transactions import OP_TOPIC
 from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.offline.places import store_folders
+from pocketmq.store.offline.queue_files import live_units
+from pocketmq.store.offline.store_folder import StoreFolder
 
 _OPS_READ: Final = 256
 
@@ -73,7 +74,7 @@ def _ops(store: StoreFolder, halves: Rows, levels: DelayLevels) -> Rows:
     found: Rows = []
     open_offsets = {(row["queueId"], row["queueOffset"]) for row in halves}
     begin = min(row["physicalOffset"] for row in halves)
-    for queue_id in queue_ids(store, OP_TOPIC):
+    for queue_id in store.queue_ids(OP_TOPIC):
         wanted = {offset for own, offset in open_offsets if own == queue_id}
         for _, units in live_units(store, OP_TOPIC, queue_id, log_begin=begin):
             for first in range(0, len(units), _OPS_READ):

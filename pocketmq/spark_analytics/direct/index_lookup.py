@@ -6,7 +6,7 @@ records: those that are indexed in another format, those in a damaged index file
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,16 +14,14 @@ import numpy as np
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records, record_batch
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
 from pocketmq.spark_analytics.decoding.inner_batches import unpacked
-from pocketmq.spark_analytics.files.places import open_file, read_at
-from pocketmq.spark_analytics.files.queue_files import Numbers
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, RowFile, StoreFolder
-from pocketmq.spark_analytics.tables import index
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.topics import topic_table
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.key_hash import key_hashes
-from pocketmq.store.format.layout import INDEX_ENTRY_SIZE, INDEX_ENTRY_STRUCT, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
+from pocketmq.store.offline.index_files import index_file
+from pocketmq.store.offline.queue_files import Numbers
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ _OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32})[0-9A-Fa-
 
 def has_index(store: StoreFolder) -> bool:
     """Return whether a store has an index file."""
-    return bool(index.parts(store))
+    return bool(store.index_paths())
 
 
 def offsets_of_keys(store: StoreFolder, keys: Iterable[str]) -> Numbers:
@@ -43,33 +41,14 @@ def offsets_of_keys(store: StoreFolder, keys: Iterable[str]) -> Numbers:
     topics = sorted(set(store.names("consumequeue")) | set(topic_table(store)))
     wanted = sorted(set(key_hashes([f"{topic}#{key}" for key in keys if key for topic in topics])))
     found: set[int] = set()
-    for file in {part.file.path: part.file for part in index.parts(store)}.values():
+    for path in store.index_paths():
         try:
-            found.update(_chained(file, wanted))
+            found.update(offset for _, offset in index_file(store.file(path)).find(wanted))
         except DamagedFileError as error:
             log.warning("%s: keys in this file are not found without --scan", error)
         if len(found) > FOUND_MAX:
             raise ValueError(f"the index of {store.root} has more than {FOUND_MAX} records for this key: use --scan")
     return np.array(sorted(found), np.int64)
-
-
-def _chained(file: RowFile, hashes: Sequence[int]) -> Iterator[int]:
-    slots = index.slot_count(file)
-    entries = INDEX_HEADER_SIZE + slots * INDEX_SLOT_SIZE
-    count = index.entry_count(file)
-    with open_file(file.path) as stream:
-        for key_hash in hashes:
-            slot = read_at(stream, INDEX_HEADER_SIZE + key_hash % slots * INDEX_SLOT_SIZE, INDEX_SLOT_SIZE)
-            number = int.from_bytes(slot.tobytes(), "big", signed=True)
-            while 0 < number < count:
-                entry = read_at(stream, entries + number * INDEX_ENTRY_SIZE, INDEX_ENTRY_SIZE).tobytes()
-                if len(entry) < INDEX_ENTRY_SIZE:
-                    break
-                entry_hash, physical_offset, _, previous = INDEX_ENTRY_STRUCT.unpack(entry)
-                if entry_hash == key_hash:
-                    yield physical_offset
-                # Entries only point backwards; anything else is damage and could loop forever.
-                number = previous if previous < number else 0
 
 
 def offset_of_id(text: str) -> int | None:
@@ -92,12 +71,12 @@ def rows_at(store: StoreFolder, offsets: Numbers, columns: Sequence[str], levels
 
 def _sizes(store: StoreFolder, offsets: Numbers) -> Numbers:
     sizes = np.zeros(len(offsets), np.int64)
-    for file in store.row("commitlog"):
-        within = np.flatnonzero((offsets >= file.start) & (offsets < file.end))
+    for file in store.row("commitlog").files:
+        within = np.flatnonzero((offsets >= file.start_offset) & (offsets < file.end_offset))
         if len(within):
-            with open_file(file.path) as stream:
+            with file.open() as data:
                 for row in within.tolist():
-                    mark = read_at(stream, int(offsets[row]) - file.start, MARK_SIZE)
+                    mark = data.read(int(offsets[row]) - file.start_offset, MARK_SIZE)
                     if len(record_candidates(mark, int(offsets[row]))):
                         sizes[row] = int.from_bytes(mark[:4].tobytes(), "big")
     return sizes

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from pocketmq.spark_analytics.decoding.columns import arrow_schema
-from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.reading.body_inference import resolved
 from pocketmq.spark_analytics.reading.log_reader import (
     BODY,
@@ -27,6 +26,7 @@ from pocketmq.spark_analytics.reading.log_reader import (
 )
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options, refuse_unknown
 from pocketmq.spark_analytics.tables.table import ARROW_TYPES, MESSAGES, Table, table_of
+from pocketmq.store.offline.places import store_folders
 
 Stores = str | Path | Sequence[str | Path]
 

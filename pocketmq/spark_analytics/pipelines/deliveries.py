@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pocketmq.spark_analytics.direct.engine import DirectEngine
-from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.pipelines import lateness
 from pocketmq.spark_analytics.pipelines.stores import Stores
 from pocketmq.spark_analytics.tables.table import Rows, Table
 from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.offline.store_folder import StoreFolder
 
 DDL: Final = (
     "kind string, topic string, level int, message string, sent timestamp, due timestamp, delivered timestamp, "
@@ -52,7 +52,7 @@ class Part:
 
 def parts(store: StoreFolder, levels: DelayLevels) -> list[Part]:
     """Return one part, as the copies of a message may be anywhere in the log; none without a log."""
-    return [Part(store, tuple(levels.delays_ms))] if store.row("commitlog") else []
+    return [Part(store, tuple(levels.delays_ms))] if store.row("commitlog").files else []
 
 
 def rows(part: Part) -> Iterator[Rows]:

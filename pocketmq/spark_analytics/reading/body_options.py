@@ -7,7 +7,7 @@ from pocketmq.spark_analytics.decoding import avro_bodies, protobuf_bodies
 from pocketmq.spark_analytics.decoding.body_forms import AVRO, JSON, PROTOBUF, STORED, TEXT_TYPES, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_ddl, of_spark
 from pocketmq.spark_analytics.decoding.json_bodies import check_type
-from pocketmq.spark_analytics.files.places import files_of, read_at
+from pocketmq.store.offline.file_bytes import files_of
 
 # Value of bodySchema for a schema that is inferred from a sample.
 INFER: Final = "infer"
@@ -113,8 +113,8 @@ def _content(path: str, option: str = "bodySchema") -> bytes:
     size = files.size(path)
     if size > SCHEMA_SIZE_MAX:
         raise ValueError(f"option {option}: {path} has {size} bytes, at most {SCHEMA_SIZE_MAX} are read")
-    with files.open(path) as stream:
-        return read_at(stream, 0, size).tobytes()
+    with files.open(path) as data:
+        return data.read(0, size).tobytes()
 
 
 def json_type(schema: Any) -> Any:

@@ -12,14 +12,12 @@ queue and queue offset. Light queues (%LMQ%) list records of other topics, and a
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from pocketmq.spark_analytics.files.places import LogFile, is_remote, open_file, read_at
-from pocketmq.spark_analytics.files.queue_files import BLANK_UNIT_SIZE, UNITS_READ, UNITS_READ_FIRST, QueueFile, queue_files
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.store.format.layout import (
+    BLANK_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_DTYPE,
     CONSUME_QUEUE_UNIT_SIZE,
     HOLE_TAGS_CODE,
@@ -27,6 +25,10 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.format.record import BadRecordError, decode_record
 from pocketmq.store.format.record_chain import Positions
+from pocketmq.store.offline.file_bytes import FileBytes, is_remote
+from pocketmq.store.offline.places import LogFile
+from pocketmq.store.offline.queue_files import UNITS_READ, UNITS_READ_FIRST, QueueFile, as_units, first_from, queue_files
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ class QueueUnits:
         self._number = 0
         while self._files:
             file, count = self._files[0]
-            self._number = file.first_from(begin, count)
+            self._number = first_from(file.file, begin, count)
             if self._number < count:
                 break
             del self._files[0]
@@ -70,13 +72,12 @@ class QueueUnits:
     def take(self, stop: int) -> tuple[int, Any]:
         """Return (queue offset of the first, units) of the next units before the first that points to `stop` or behind."""
         taken = [np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)]
-        first = self._files[0][0].file.start // _UNIT + self._number if self._files else 0
+        first = self._files[0][0].file.start_offset // _UNIT + self._number if self._files else 0
         wanted = UNITS_READ_FIRST
         while self._files:
             file, count = self._files[0]
             asked = min(wanted, count - self._number)
-            data = file.file.read(self._number * _UNIT, asked * _UNIT)
-            units = data[: len(data) // _UNIT * _UNIT].view(CONSUME_QUEUE_UNIT_DTYPE)
+            units = as_units(file.file.read(self._number * _UNIT, asked * _UNIT))
             behind = np.flatnonzero(units["physical_offset"] >= stop)
             own = int(behind[0]) if len(behind) else len(units)
             taken.append(units[:own])
@@ -122,7 +123,7 @@ def covered(
     def taken(queue: QueueUnits) -> tuple[QueueUnits, int, Any]:
         return queue, *queue.take(stop)
 
-    with open_file(file.path) as stream:
+    with file.open() as data:
         for queue, first, units in all_of(file.path, taken, queues):
             own, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
             good = (own >= begin) & (own + sizes <= max(stop, file.end)) & (sizes >= RECORD_SIZE_MIN)
@@ -131,7 +132,7 @@ def covered(
                 continue
             there = np.flatnonzero(good & (own + sizes <= file.end))
             ends_there = there[[0, -1]].tolist() if len(there) else []
-            if not all(_names(stream, file, queue, first + at, int(own[at]), int(sizes[at])) for at in ends_there):
+            if not all(_names(data, file, queue, first + at, int(own[at]), int(sizes[at])) for at in ends_there):
                 log.info("queue %s %d does not match the log from %d on", queue.topic, queue.queue_id, own[ends_there[0]])
                 continue
             starts.append(own[good])
@@ -157,11 +158,10 @@ def _joined(starts: Positions, ends: Positions, wanted: Positions, begin: int, s
     )
 
 
-def _names(stream: BinaryIO, file: LogFile, queue: QueueUnits, queue_offset: int, start: int, size: int) -> bool:
+def _names(data: FileBytes, file: LogFile, queue: QueueUnits, queue_offset: int, start: int, size: int) -> bool:
     """Return whether the record at a physical offset has this size, topic, queue and queue offset."""
-    data = read_at(stream, start - file.physical_offset, size).tobytes()
     try:
-        record = decode_record(memoryview(data))
+        record = decode_record(memoryview(data.read(start - file.physical_offset, size).tobytes()))
     except BadRecordError:
         return False
     own = (record.total_size, record.physical_offset, record.queue_id, record.queue_offset)

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pocketmq.spark_analytics.decoding.bodies import damaged_rows, without_damaged
 from pocketmq.spark_analytics.decoding.columns import Column, Records, arrow_schema
 from pocketmq.spark_analytics.decoding.derived_columns import BROKER_NAME
-from pocketmq.spark_analytics.files.places import open_file, read_at
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.reader import DamagedBytes
 
@@ -49,8 +48,7 @@ class Damage:
             return None
         content = None
         if any(column.name == self.corrupt_record_column for column in self.columns):
-            with open_file(damaged.file.path) as stream:
-                content = read_at(stream, damaged.begin, min(size, CORRUPT_SIZE_MAX)).tobytes()
+            content = damaged.file.read(damaged.begin, min(size, CORRUPT_SIZE_MAX)).tobytes()
         return self._rows(damaged.file.path, [damaged.physical_offset], [content])
 
     def invalid(self, records: Records) -> tuple[Records, Any]:

@@ -8,10 +8,9 @@ import posixpath
 from collections.abc import Iterable
 from typing import Final
 
-from pocketmq.spark_analytics.files.places import LogFile
-from pocketmq.spark_analytics.files.queue_files import queue_ids
-from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest
+from pocketmq.store.offline.places import LogFile
+from pocketmq.store.offline.store_folder import StoreFolder
 
 NAMES_LENGTH_MAX: Final = 400
 
@@ -55,7 +54,7 @@ def _queue_ids(store: StoreFolder, topic: str) -> set[int]:
     fields = store.table("topics.json", "topicConfigTable").get(topic)
     counts = [fields.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(fields, dict) else []
     count = max((count for count in counts if isinstance(count, int)), default=0)
-    folders = queue_ids(store, topic) if "/" not in topic else []
+    folders = store.queue_ids(topic) if "/" not in topic else []
     return {*range(min(count, 1 << 16)), *folders}
 
 

@@ -27,12 +27,14 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.spark_analytics.files.places import LogFile, is_remote, next_written, open_file, read_at
-from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE, WINDOW_SIZE_FIRST, Ending, Walk, next_candidate
+from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST
 from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_record
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.offline.file_bytes import is_remote
+from pocketmq.store.offline.log_walk import Ending, FileWalk, next_candidate
+from pocketmq.store.offline.places import LogFile
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ def cuts_to_end(file: LogFile, begin: int, split_size: int, is_proven: bool = Fa
     """
     cuts = [begin]
     while True:
-        walk = Walk(file, cuts[-1], file.size, first_size=WINDOW_SIZE_FIRST)
+        walk = FileWalk(file, cuts[-1], file.size, first_size=WINDOW_SIZE_FIRST)
         last, window = cuts[-1], None
         for window in walk:
             starts = window.starts + (window.physical_offset - file.physical_offset)
@@ -82,7 +84,7 @@ def _newest_ms(window: RecordWindow, is_last_valid: bool) -> int:
 
 def begins_chain(file: LogFile, position: int) -> bool:
     """Return whether a record begins at a position, with a size that is possible."""
-    return next(iter(Walk(file, position, position + 1, first_size=WINDOW_SIZE_FIRST)), None) is not None
+    return next(iter(FileWalk(file, position, position + 1, first_size=WINDOW_SIZE_FIRST)), None) is not None
 
 
 def is_valid(file: LogFile, position: int, size: int, is_complete: bool = False) -> bool:
@@ -92,9 +94,8 @@ def is_valid(file: LogFile, position: int, size: int, is_complete: bool = False)
     """
     # Lost sectors are recognised by their alignment.
     aligned = position - position % SECTOR_SIZE
-    with open_file(file.path) as stream:
-        # With the first bytes behind it: a record that ends in zeros is torn if nothing is written there.
-        data = read_at(stream, aligned, position + size + BLANK_SIZE - aligned)
+    # With the first bytes behind it: a record that ends in zeros is torn if nothing is written there.
+    data = file.read(aligned, position + size + BLANK_SIZE - aligned)
     try:
         own = file.physical_offset + position
         check_record(memoryview(data.tobytes()), position - aligned, own, complete_to=own + size if is_complete else 0)
@@ -112,27 +113,15 @@ def proof_behind(file: LogFile, position: int, newest_ms: int, limit: int) -> in
     if is_remote(file.path):
         limit = min(limit, position + AHEAD_REMOTE)
     proof = None
-    found = _next_record(file, position + 1, limit)
+    found = next_candidate(file, position + 1, limit)
     while found is not None:
-        walk = Walk(file, found, limit)
+        walk = FileWalk(file, found, limit)
         for window in walk:
             proven = _last_later(file, window, newest_ms)
             if proven is not None:
                 proof, newest_ms = proven
-        found = _next_record(file, max(walk.position, found + 1), limit)
+        found = next_candidate(file, max(walk.position, found + 1), limit)
     return proof
-
-
-def _next_record(file: LogFile, begin: int, limit: int) -> int | None:
-    """As `next_candidate`, passing quickly over bytes that were never written."""
-    with open_file(file.path) as stream:
-        while begin < limit:
-            begin = next_written(stream, begin, limit)
-            data = read_at(stream, begin, min(WINDOW_SIZE, limit - begin))
-            if data.any():
-                return next_candidate(file, begin, limit)
-            begin += max(len(data), 1)
-    return None
 
 
 def _last_later(file: LogFile, window: RecordWindow, newest_ms: int) -> tuple[int, int] | None:

@@ -17,8 +17,6 @@ from pocketmq.spark_analytics.decoding.columns import COLUMNS, Column, Records, 
 from pocketmq.spark_analytics.decoding.derived_columns import BROKER_NAME, DERIVED_COLUMNS
 from pocketmq.spark_analytics.decoding.inner_batches import unpacked
 from pocketmq.spark_analytics.decoding.typed_bodies import decode, decoder_of
-from pocketmq.spark_analytics.files.broker_names import broker_name
-from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log_files
 from pocketmq.spark_analytics.reading.damage import Damage, corrupt_record_column
 from pocketmq.spark_analytics.reading.known_queues import check_known
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest
@@ -29,6 +27,9 @@ from pocketmq.spark_analytics.reading.replicas import only_here, without_copies
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import logs
 from pocketmq.spark_analytics.reading.store_times import StoreTimes
+from pocketmq.store.offline.broker_names import broker_name
+from pocketmq.store.offline.places import LogFile, log_files
+from pocketmq.store.offline.store_folder import MissingFileError
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,8 @@ class LogReader:
                 yield records if isinstance(records, pa.RecordBatch) else record_batch(records, self.columns)
         except MissingFileError as error:
             if not self._options.ignore_missing_files:
-                raise
+                hint = '.option("ignoreMissingFiles", "true") reads the remaining files'
+                raise MissingFileError(f"{error}; {hint}") from None
             log.warning("skipped: %s", error)
 
     def _records(self, split: Split) -> Iterator[Any]:

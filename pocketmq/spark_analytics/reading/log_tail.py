@@ -14,14 +14,14 @@ that proves by rule 3b of `log_end` that the log goes on.
 import time
 from typing import Final
 
-from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
 from pocketmq.spark_analytics.reading.log_end import begins_chain, proof_behind
-from pocketmq.spark_analytics.reading.reader import Ending, Walk, next_candidate
-from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL
+from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, begins_with_record
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STRUCT, HOST_V6_SIZE, STORE_TIMESTAMP_POSITION
 from pocketmq.store.format.record import store_timestamp_of
-from pocketmq.store.format.record_chain import MARK_SIZE, Bytes, record_candidates
+from pocketmq.store.format.record_chain import record_candidates
 from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.offline.log_walk import Ending, FileWalk, has_record, next_candidate, read_mark
+from pocketmq.store.offline.places import LogFile
 
 _NONE: Final = -1
 DOUBT_S = 1.0
@@ -118,7 +118,7 @@ class LogTail:
         return None
 
     def _walk(self, file: LogFile) -> None:
-        walk = Walk(file, self._position, file.size)
+        walk = FileWalk(file, self._position, file.size)
         last: RecordWindow | None = None
         for window in walk:
             last = window
@@ -153,14 +153,8 @@ class LogTail:
 
 def store_time_ms(file: LogFile, position: int) -> int:
     """Return the store time of the record at a position."""
-    with open_file(file.path) as stream:
-        data = read_at(stream, position, STORE_TIMESTAMP_POSITION + HOST_V6_SIZE)
+    data = file.read(position, STORE_TIMESTAMP_POSITION + HOST_V6_SIZE)
     return store_timestamp_of(memoryview(data.tobytes()))
-
-
-def has_record(file: LogFile, position: int) -> bool:
-    """Return whether a record begins at a position."""
-    return len(record_candidates(_mark(file, position), file.physical_offset + position)) > 0
 
 
 def may_begin(file: LogFile, position: int) -> bool:
@@ -175,7 +169,7 @@ def is_damaged_boundary(file: LogFile, position: int) -> bool:
 
 def is_boundary(file: LogFile, position: int) -> bool:
     """Return whether a record begins at a position, or the file is full there (the BLANK's size is not checked)."""
-    mark = _mark(file, position)
+    mark = read_mark(file, position)
     if len(record_candidates(mark, file.physical_offset + position)):
         return True
     is_blank = len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes())[1] == BLANK_MAGIC_CODE
@@ -186,15 +180,10 @@ def ends_chain(file: LogFile, position: int) -> bool:
     """Return whether a record ends at a position, so that the bytes behind it are damaged rather than another record's."""
     begin = next_candidate(file, max(position - FULL_FILE_TAIL, 0), position)
     while begin is not None:
-        walk = Walk(file, begin, position)
+        walk = FileWalk(file, begin, position)
         for _ in walk:
             pass
         if walk.position >= position:
             return walk.position == position
         begin = next_candidate(file, max(walk.position, begin + 1), position)
     return False
-
-
-def _mark(file: LogFile, position: int) -> Bytes:
-    with open_file(file.path) as stream:
-        return read_at(stream, position, max(min(MARK_SIZE, file.size - position), 0))

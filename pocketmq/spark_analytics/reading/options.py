@@ -17,9 +17,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from pocketmq.spark_analytics.decoding.body_forms import BodyForm
-from pocketmq.spark_analytics.files.places import local_path, separate_paths
 from pocketmq.spark_analytics.reading.body_options import body_form
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+from pocketmq.store.offline.file_bytes import local_path
+from pocketmq.store.offline.places import separate_paths
 
 MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 BODIES: Final = ("stored", "plain", "string", "json", "avro", "protobuf")

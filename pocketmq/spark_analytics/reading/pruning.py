@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from pocketmq.spark_analytics.decoding.columns import Records
-from pocketmq.spark_analytics.files.places import LogFile
 from pocketmq.spark_analytics.reading.options import EPOCH, ReadOptions
-from pocketmq.spark_analytics.reading.reader import next_candidate
+from pocketmq.store.offline.log_walk import next_candidate
+from pocketmq.store.offline.places import LogFile
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1

@@ -12,17 +12,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.spark_analytics.files.places import LogFile, is_remote, open_file, read_at
-from pocketmq.spark_analytics.files.queue_files import BLANK_UNIT_SIZE, queue_files, queue_keys
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.reading.coverage import Found, QueueUnits, all_of, covered, opened
 from pocketmq.spark_analytics.reading.log_tail import may_begin
 from pocketmq.spark_analytics.reading.pruning import Pruning
-from pocketmq.spark_analytics.reading.reader import is_blank
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import lost_split, plan, records_end
-from pocketmq.store.format.layout import BLANK_SIZE, CONSUME_QUEUE_UNIT_DTYPE, CONSUME_QUEUE_UNIT_SIZE
-from pocketmq.store.format.record_chain import MARK_SIZE, Positions, record_candidates
+from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.store.format.record_chain import Positions, record_candidates
+from pocketmq.store.offline.file_bytes import is_remote
+from pocketmq.store.offline.log_walk import is_blank, read_mark
+from pocketmq.store.offline.places import LogFile
+from pocketmq.store.offline.queue_files import as_units, queue_files
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def _usable(root: str, pruning: Pruning, begin: int, known: int) -> list[QueueUn
     if pruning.topics is None or known <= begin:
         return None
     store = StoreFolder(root)
-    queues = opened(store, queue_keys(store), begin)
+    queues = opened(store, store.queue_keys(), begin)
     size = sum(queue.size for queue in queues)
     wanted_size = sum(queue.size for queue in queues if _wants(pruning, queue))
     if max(size * UNITS_SHARE_MAX, wanted_size * WANTED_SHARE_MAX) > max(known - begin, UNITS_SIZE_MIN * UNITS_SHARE_MAX):
@@ -144,9 +145,7 @@ def _unknown(files: list[LogFile], index: int, found: Found, split_size: int) ->
 
 
 def _is_blank_at(file: LogFile, position: int, room: int) -> bool:
-    with open_file(file.path) as stream:
-        mark = read_at(stream, position, min(BLANK_SIZE, file.size - position))
-    return len(mark) == BLANK_SIZE and is_blank(mark, room)
+    return is_blank(read_mark(file, position), room)
 
 
 def _scans(file: LogFile, low: int, high: int, pruning: Pruning, split_size: int) -> list[Split]:
@@ -180,7 +179,7 @@ def _proven(root: str, files: list[LogFile]) -> int:
             log.info("%s: this queue is not used to find the end of the log", error)
             return None
 
-    for unit in sorted(filter(None, all_of(root, last_unit, queue_keys(store))), reverse=True):
+    for unit in sorted(filter(None, all_of(root, last_unit, store.queue_keys())), reverse=True):
         if _has_record(files, unit):
             return unit.physical_offset
     return 0
@@ -191,8 +190,7 @@ def _has_record(files: list[LogFile], unit: LastUnit) -> bool:
     holder = next((file for file in files if file.physical_offset <= unit.physical_offset < file.end), None)
     if holder is None:
         return False
-    with open_file(holder.path) as stream:
-        mark = read_at(stream, unit.physical_offset - holder.physical_offset, MARK_SIZE)
+    mark = read_mark(holder, unit.physical_offset - holder.physical_offset)
     is_record = len(record_candidates(mark, unit.physical_offset)) > 0
     return is_record and int.from_bytes(mark[:4].tobytes(), "big") == unit.size
 
@@ -237,6 +235,5 @@ def _last_unit(store: StoreFolder, topic: str, queue_id: int) -> LastUnit | None
     count = files[-1].count() if files else 0
     if not count:
         return None
-    data = files[-1].file.read((count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)
-    unit = data.view(CONSUME_QUEUE_UNIT_DTYPE)[0]
+    unit = as_units(files[-1].file.read((count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE))[0]
     return None if unit["size"] == BLANK_UNIT_SIZE else LastUnit(int(unit["physical_offset"]), int(unit["size"]))

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.spark_analytics.decoding.columns import Records
-from pocketmq.spark_analytics.files.places import LogFile, gap_of, log_files, open_file, read_at
 from pocketmq.spark_analytics.reading.log_tail import LogTail
 from pocketmq.spark_analytics.reading.reader import read_picked
 from pocketmq.spark_analytics.reading.split import Copy, Split
 from pocketmq.spark_analytics.reading.split_planning import full_end
 from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
+from pocketmq.store.offline.places import LogFile, log_files
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +93,7 @@ def _begin_alike(file: LogFile, other: LogFile) -> bool:
 
 def _head(file: LogFile) -> bytes:
     """Return the first bytes of a file's first record; empty if the file does not begin with a record."""
-    with open_file(file.path) as stream:
-        data = read_at(stream, 0, min(HEAD_SIZE, file.size))
+    data = file.read(0, HEAD_SIZE)
     if len(data) < MARK_SIZE or not len(record_candidates(data[:MARK_SIZE], file.physical_offset)):
         return b""
     head = data.tobytes()
@@ -128,7 +127,7 @@ def only_here(records: Records, split: Split, copy: Copy) -> Records:
 
 def _is_copied(records: Records, starts: npt.NDArray[np.int64], copy: Copy) -> npt.NDArray[np.bool_]:
     count, sizes = len(starts), records.sizes[: len(starts)]
-    data = read_picked(copy.file, starts, sizes, gap_of(copy.file.path))
+    data = read_picked(copy.file, starts, sizes)
     shift = int(records.starts[0] - starts[0])
     begin, stop = int(starts[0]), int(starts[-1] + sizes[-1])
     # Without gaps, all records can be compared at once.

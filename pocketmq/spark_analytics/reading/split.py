@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pocketmq.spark_analytics.files.places import LogFile
 from pocketmq.store.format.record_chain import Positions
+from pocketmq.store.offline.places import LogFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,19 @@ between two others that is truncated or missing is damage, too. If files were na
 may be left out on purpose; then only a file that is too short for its place counts as damage.
 """
 
+import logging
 from collections.abc import Iterator
 from itertools import groupby, pairwise
 from typing import Final
 
-from pocketmq.spark_analytics.files.places import LogFile, begins_with_record, open_file, read_at
 from pocketmq.spark_analytics.reading.log_end import cuts_to_end
 from pocketmq.spark_analytics.reading.pruning import Pruning
-from pocketmq.spark_analytics.reading.reader import Ending, Walk, is_blank, next_candidate
 from pocketmq.spark_analytics.reading.split import Split
-from pocketmq.store.format.layout import BLANK_SIZE
+from pocketmq.store.offline.log_walk import Ending, FileWalk, has_record, is_blank, next_candidate, read_mark
+from pocketmq.store.offline.places import LogFile
+from pocketmq.store.offline.store_folder import MissingFileError
+
+log = logging.getLogger(__name__)
 
 # The unused rest of a full file is smaller than one record or batch: 4 MiB unless maxMessageSize was raised.
 FULL_FILE_TAIL: Final = 64 << 20
@@ -80,6 +83,15 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
     return splits
 
 
+def begins_with_record(file: LogFile) -> bool:
+    """Return whether a file begins with a record; False if the file has been deleted."""
+    try:
+        return has_record(file, 0)
+    except MissingFileError as error:
+        log.warning("%s", error)
+        return False
+
+
 def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning) -> Split | None:
     """Return the split for the bytes lost between `position` in file `index` and the next file, as far as wanted."""
     file, successor = files[index], files[index + 1]
@@ -129,11 +141,8 @@ def _ends_before_gap(file: LogFile, begin: int, extent: int) -> tuple[int, int]:
         if walk.ending is Ending.BLANK:
             return end, file.size
         position = next_candidate(file, end + 1, file.size)
-    with open_file(file.path) as stream:
-        rest = read_at(stream, end, BLANK_SIZE)
     # If the file was cut within its BLANK, no record is lost.
-    is_full = len(rest) == BLANK_SIZE and is_blank(rest, extent - end)
-    return end, extent if is_full else end
+    return end, extent if is_blank(read_mark(file, end), extent - end) else end
 
 
 def _blank_behind(file: LogFile, position: int) -> int | None:
@@ -143,8 +152,8 @@ def _blank_behind(file: LogFile, position: int) -> int | None:
     return walk.position if walk is not None and walk.ending is Ending.BLANK else None
 
 
-def _walked(file: LogFile, begin: int) -> Walk:
-    walk = Walk(file, begin, file.size)
+def _walked(file: LogFile, begin: int) -> FileWalk:
+    walk = FileWalk(file, begin, file.size)
     for _ in walk:
         pass
     return walk

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP_MS_MAX
-from pocketmq.spark_analytics.files.places import LogFile, is_remote
 from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.offline.file_bytes import is_remote
+from pocketmq.store.offline.places import LogFile
 
 
 class Noted(NamedTuple):

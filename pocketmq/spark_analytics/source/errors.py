@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pocketmq.spark_analytics.files.places import MissingFileError
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.spark_analytics.reading.known_queues import UnknownTopicError
 from pocketmq.spark_analytics.reading.log_reader import ColumnError
+from pocketmq.store.offline.store_folder import DamagedFileError, MissingFileError
 
 _PREFIX: Final = "[ROCKETMQ_"
 

@@ -27,18 +27,20 @@ from typing import Any, Final, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from pocketmq.spark_analytics.files.places import LogFile, MissingFileError, log_files
 from pocketmq.spark_analytics.reading.body_options import INFER
 from pocketmq.spark_analytics.reading.log_tail import LogTail, is_damaged_boundary, may_begin
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_range
-from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST, Walk, next_candidate
+from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST
 from pocketmq.spark_analytics.reading.replicas import Copies, copies_between, have_same_log, with_copies
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 from pocketmq.spark_analytics.source.errors import LostRecordsError, named_errors
+from pocketmq.store.offline.log_walk import FileWalk, next_candidate
+from pocketmq.store.offline.places import LogFile, log_files
+from pocketmq.store.offline.store_folder import MissingFileError
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -277,7 +279,7 @@ def _behind_records(files: list[LogFile], begin: int, end: int, count: int) -> i
         stop = full_end(file, start) if end >= file.end else end - file.physical_offset
         position: int | None = start
         while position is not None:
-            walk = Walk(file, position, stop, first_size=WINDOW_SIZE_FIRST)
+            walk = FileWalk(file, position, stop, first_size=WINDOW_SIZE_FIRST)
             for window in walk:
                 if len(window) >= count:
                     last = count - 1

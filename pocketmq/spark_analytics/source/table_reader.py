@@ -7,11 +7,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from pocketmq.spark_analytics.files.store_folder import store_folders
 from pocketmq.spark_analytics.reading.log_reader import ColumnError
 from pocketmq.spark_analytics.reading.options import nearest, read_options, refuse_unknown
 from pocketmq.spark_analytics.source.errors import named_errors
 from pocketmq.spark_analytics.tables.table import Table
+from pocketmq.store.offline.places import store_folders
 
 
 @dataclass

@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pocketmq.spark_analytics.files.queue_files import QueueFile, Units, is_live, queue_files, queue_keys, tags_codes
-from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.table import NO_TIME, Rows, Table
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.offline.queue_files import QueueFile, Units, is_live, queue_files, tags_codes
+from pocketmq.store.offline.store_folder import StoreFolder
 
 DDL: Final = (
     "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, tagsCode bigint, "
@@ -48,7 +48,7 @@ def parts(store: StoreFolder) -> list[Part]:
     log_begin = store.log_begin()
     groups: list[list[QueueFile]] = [[]]
     size = 0
-    for topic, queue_id in queue_keys(store):
+    for topic, queue_id in store.queue_keys():
         for file in queue_files(store, topic, queue_id):
             cost = store.files.used(file.file.path) + _FILE_COST
             if size + cost > PART_SIZE and groups[-1]:

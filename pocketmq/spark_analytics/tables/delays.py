@@ -26,8 +26,6 @@ import numpy.typing as npt
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
-from pocketmq.spark_analytics.files.queue_files import Numbers, live_units, queue_keys, tags_codes
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.tables.document import typed
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.table import Rows, Table
@@ -43,6 +41,8 @@ from pocketmq.store.format.layout import (
     TIMER_MAGIC_DELETE,
 )
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.offline.queue_files import Numbers, live_units, tags_codes
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 DDL: Final = (
     "kind string, topic string, queueId int, dueTime timestamp, level int, physicalOffset bigint, storeTimestamp timestamp, "
@@ -70,7 +70,7 @@ def parts(store: StoreFolder) -> list[Part]:
     offsets = store.table(DELAY_OFFSETS, "offsetTable")
     cancelled = store.table(CANCELLED, "cancelled")
     found = []
-    for topic, queue_id in queue_keys(store):
+    for topic, queue_id in store.queue_keys():
         level = str(queue_id + 1)
         if topic == SCHEDULE_TOPIC:
             next_offset = typed(store.path("config", DELAY_OFFSETS), offsets.get(level), int, level) or 0
@@ -143,7 +143,7 @@ def _entered(store: StoreFolder, read_time_ms: int) -> tuple[Numbers, Numbers, N
     """Return (physical offsets, record sizes, magics) of the timer-log units in slots from `read_time_ms` on."""
     log_begin = store.log_begin()
     found = [np.empty((3, 0), np.int64)]
-    for file in store.row("timerlog"):
+    for file in store.row("timerlog").files:
         count = (file.size - TIMER_LOG_BLANK_SIZE) // TIMER_LOG_UNIT_SIZE
         for number in range(0, count, _UNITS_READ):
             wanted = min(_UNITS_READ, count - number)

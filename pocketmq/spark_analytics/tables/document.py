@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.tables.table import Rows, Table
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 Row = dict[str, Any]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from pocketmq.spark_analytics.decoding.columns import Records
-from pocketmq.spark_analytics.files.places import LogFile
-from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.reading.reader import DamagedBytes, pieces
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.store.format.record_chain import Positions
+from pocketmq.store.offline.places import LogFile
+from pocketmq.store.offline.store_folder import StoreFolder
 
 log = logging.getLogger(__name__)
 
@@ -23,17 +23,18 @@ def records_at(store: StoreFolder, physical_offsets: Positions, sizes: Positions
     offsets, chosen = np.unique(physical_offsets, return_index=True)
     sizes = np.asarray(sizes, np.int64)[chosen]
     found = 0
-    for row_file in store.row("commitlog"):
-        own = (offsets >= row_file.start) & (offsets + sizes <= row_file.end)
+    for row_file in store.row("commitlog").files:
+        file = LogFile(row_file.path, row_file.start_offset, row_file.size)
+        own = (offsets >= file.physical_offset) & (offsets + sizes <= file.end)
         if not own.any():
             continue
-        starts = offsets[own] - row_file.start
+        starts = offsets[own] - file.physical_offset
         end = int(starts[-1] + sizes[own][-1])
-        split = Split(LogFile(*row_file), int(starts[0]), end, end, starts, sizes[own])
+        split = Split(file, int(starts[0]), end, end, starts, sizes[own])
         for piece in pieces(split):
             if isinstance(piece, DamagedBytes):
                 continue
-            records = Records.of(piece, row_file.path)
+            records = Records.of(piece, file.path)
             records = records.rows(records.lengths_add_up & np.isin(records.physical_offsets, offsets))
             found += len(records)
             if len(records):

@@ -13,9 +13,9 @@ consumed messages. Light message queues (lmqConsumerOffset.json) are included.
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.spark_analytics.files.queue_files import queue_range
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
 from pocketmq.spark_analytics.tables.document import DocumentTable, Row, typed
+from pocketmq.store.offline.queue_files import queue_range
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 DDL: Final = (
     "group string, topic string, queueId int, consumerOffset bigint, minOffset bigint, maxOffset bigint, lag bigint, "

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX
-from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.reading.options import nearest
 from pocketmq.store.format.delay_level import DelayLevels
+from pocketmq.store.offline.store_folder import StoreFolder
 
 NO_TIME: Final = -1
 MESSAGES: Final = "messages"

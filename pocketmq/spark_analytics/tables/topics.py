@@ -13,8 +13,8 @@ store                   the store's folder
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.document import DocumentTable, Row, attributes, typed
+from pocketmq.store.offline.store_folder import StoreFolder
 
 DDL: Final = (
     "topic string, readQueueNums int, writeQueueNums int, perm int, order boolean, topicSysFlag int, topicFilterType "

@@ -28,12 +28,12 @@ import pyarrow.compute as pc
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
-from pocketmq.spark_analytics.files.queue_files import Numbers, live_units, queue_keys
-from pocketmq.spark_analytics.files.store_folder import StoreFolder
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.table import Rows, Table
 from pocketmq.spark_analytics.tables.topics import topic_table
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.offline.queue_files import Numbers, live_units
+from pocketmq.store.offline.store_folder import StoreFolder
 
 DDL: Final = (
     "topic string, queueId int, producerGroup string, uniqKey string, halfQueueOffset bigint, physicalOffset bigint, "
@@ -59,7 +59,7 @@ class Part:
 
 def parts(store: StoreFolder) -> list[Part]:
     """Return one part per queue; brokers have one queue."""
-    return [Part(store, queue_id) for topic, queue_id in queue_keys(store) if topic == HALF_TOPIC]
+    return [Part(store, queue_id) for topic, queue_id in store.queue_keys() if topic == HALF_TOPIC]
 
 
 def rows(part: Part) -> Iterator[Rows]:
@@ -75,7 +75,7 @@ def rows(part: Part) -> Iterator[Rows]:
     states = np.select([resolved, put_back, given_up], [1, 2, 3], 0)
     queues = sorted(set(zip(halves["topic"].to_pylist(), halves["queueId"].to_pylist(), strict=True)))
     committed = np.isin(own, _prepared_offsets(part.store, queues, int(own.min())))
-    known = set(topic_table(part.store)) | {topic for topic, _ in queue_keys(part.store)}
+    known = set(topic_table(part.store)) | {topic for topic, _ in part.store.queue_keys()}
     is_known = pc.is_in(halves["topic"], value_set=pa.array(sorted(known), pa.string())).to_numpy(False)
     outcomes = np.select([committed, (states == 1) & is_known], ["committed", "rolledBack"], "")
     yield Rows(
@@ -135,7 +135,7 @@ def _op_offsets(part: Part) -> list[int]:
 
 def _given_up(store: StoreFolder) -> Any:
     keys: list[str] = []
-    for topic, queue_id in queue_keys(store):
+    for topic, queue_id in store.queue_keys():
         if topic == GIVEN_UP_TOPIC:
             for records in _records(store, topic, queue_id):
                 keys += records.property_column("UNIQ_KEY").drop_null().to_pylist()
@@ -144,7 +144,7 @@ def _given_up(store: StoreFolder) -> Any:
 
 def _prepared_offsets(store: StoreFolder, queues: list[tuple[str, int]], after: int) -> Numbers:
     """Return the offsets of the half messages whose commits are in some queues behind physical offset `after`."""
-    waiting = [key for key in queue_keys(store) if key[0] in WAITING_TOPICS]
+    waiting = [key for key in store.queue_keys() if key[0] in WAITING_TOPICS]
     found = [np.empty(0, np.int64)]
     for topic, queue_id in (*queues, *waiting):
         for records in _records(store, topic, queue_id, after):

@@ -33,7 +33,10 @@ class FileBytes(Protocol):
     """The bytes of an open file."""
 
     def read(self, position: int, size: int, buffer: Bytes | None = None) -> Bytes:
-        """Return up to `size` bytes from `position`, fewer only at the file's end; maybe in `buffer`. Raises OSError."""
+        """Return up to `size` bytes from `position`, fewer only at the file's end. Raises OSError.
+
+        Bytes that are not mapped are read into `buffer`, if one is given.
+        """
         ...
 
     def next_data(self, position: int) -> int:
@@ -55,7 +58,7 @@ class LocalBytes:
 
     def read(self, position: int, size: int, buffer: Bytes | None = None) -> Bytes:
         global bytes_read
-        if size <= _SMALL:  # nearly always read at once
+        if size <= _SMALL and buffer is None:  # nearly always read at once
             small = os.pread(self._descriptor, max(size, 0), position)
             bytes_read += len(small)
             return np.frombuffer(small, np.uint8)

@@ -270,8 +270,19 @@ class LogWalk:
 
 
 def is_blank(mark: Bytes, room: int) -> bool:
-    """Return whether `mark` is the BLANK; its size must be all the remaining room in the file."""
-    return BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes()) == (room, BLANK_MAGIC_CODE)
+    """Return whether `mark` begins with the BLANK; its size must be all the remaining room in the file."""
+    return len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes()) == (room, BLANK_MAGIC_CODE)
+
+
+def has_record(file: File, position: int) -> bool:
+    """Return whether the bytes at a position of a file look like the start of a record."""
+    return len(record_candidates(read_mark(file, position), file.start_offset + position)) > 0
+
+
+def read_mark(file: File, position: int) -> Bytes:
+    """Return the bytes at a position by which a record is recognised; fewer at the end of the file."""
+    with file.open() as bytes_:
+        return bytes_.read(position, min(MARK_SIZE, file.size - position))
 
 
 # --- single records ---------------------------------------------------------------------------------------------------
@@ -371,11 +382,8 @@ def valid_behind(log: Log, bad: int, stop: int = maxsize) -> int | None:
         end = bad + bounds(record_bytes(log, bad), 0)[0]
     except BadRecordError:
         end = -1
-    if bad < end < file_end:
-        with file.open() as bytes_:
-            mark = bytes_.read(end - file.start_offset, min(BLANK_SIZE, file_end - end))
-        if len(mark) == BLANK_SIZE and is_blank(mark, file_end - end):
-            end = file_end
+    if bad < end < file_end and is_blank(read_mark(file, end - file.start_offset), file_end - end):
+        end = file_end
     if bad < end < stop and not why_invalid(log, end):
         return end
     return first_valid(log, min(bad + RECORD_SIZE_MIN + 1, file_end), stop)

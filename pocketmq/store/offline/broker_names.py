@@ -16,7 +16,7 @@ import posixpath
 import re
 from typing import Any, Final
 
-from pocketmq.spark_analytics.files.store_folder import DamagedFileError, StoreFolder
+from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 log = logging.getLogger(__name__)
 
