@@ -125,7 +125,7 @@ def index_file(file: RowFile, slot_count: int = 0) -> IndexFile:
                 nearly = found
     if nearly is not None:
         return nearly
-    raise DamagedFileError(f"{file.path}: header and entries do not match for any possible number of slots")
+    raise DamagedFileError(f"{file.path}: no number of slots matches its header and entries")
 
 
 def _slot_counts(file: RowFile, data: FileBytes, header: IndexHeader, known: int) -> Iterator[int]:
