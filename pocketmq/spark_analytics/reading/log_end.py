@@ -33,7 +33,7 @@ from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_reco
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.offline.file_bytes import is_remote
-from pocketmq.store.offline.log_walk import Ending, FileWalk, next_candidate
+from pocketmq.store.offline.log_walk import Ending, FileWalk, next_candidate, walks
 from pocketmq.store.offline.places import LogFile
 
 log = logging.getLogger(__name__)
@@ -113,14 +113,11 @@ def proof_behind(file: LogFile, position: int, newest_ms: int, limit: int) -> in
     if is_remote(file.path):
         limit = min(limit, position + AHEAD_REMOTE)
     proof = None
-    found = next_candidate(file, position + 1, limit)
-    while found is not None:
-        walk = FileWalk(file, found, limit)
+    for walk in walks(file, next_candidate(file, position + 1, limit), limit):
         for window in walk:
             proven = _last_later(file, window, newest_ms)
             if proven is not None:
                 proof, newest_ms = proven
-        found = next_candidate(file, max(walk.position, found + 1), limit)
     return proof
 
 

@@ -20,7 +20,7 @@ from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_SIZE, BLANK_STR
 from pocketmq.store.format.record import store_timestamp_of
 from pocketmq.store.format.record_chain import record_candidates
 from pocketmq.store.format.record_window import RecordWindow
-from pocketmq.store.offline.log_walk import Ending, FileWalk, has_record, next_candidate, read_mark
+from pocketmq.store.offline.log_walk import Ending, FileWalk, has_record, next_candidate, read_mark, walks
 from pocketmq.store.offline.places import LogFile
 
 _NONE: Final = -1
@@ -178,12 +178,7 @@ def is_boundary(file: LogFile, position: int) -> bool:
 
 def ends_chain(file: LogFile, position: int) -> bool:
     """Return whether a record ends at a position, so that the bytes behind it are damaged rather than another record's."""
-    begin = next_candidate(file, max(position - FULL_FILE_TAIL, 0), position)
-    while begin is not None:
-        walk = FileWalk(file, begin, position)
-        for _ in walk:
-            pass
-        if walk.position >= position:
+    for walk in walks(file, next_candidate(file, max(position - FULL_FILE_TAIL, 0), position), position):
+        if walk.to_end().position >= position:
             return walk.position == position
-        begin = next_candidate(file, max(walk.position, begin + 1), position)
     return False

@@ -19,7 +19,7 @@ from typing import Final
 from pocketmq.spark_analytics.reading.log_end import cuts_to_end
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.split import Split
-from pocketmq.store.offline.log_walk import Ending, FileWalk, has_record, is_blank, next_candidate, read_mark
+from pocketmq.store.offline.log_walk import Ending, FileWalk, has_record, is_blank, next_candidate, read_mark, walks
 from pocketmq.store.offline.places import LogFile
 from pocketmq.store.offline.store_folder import MissingFileError
 
@@ -117,43 +117,21 @@ def records_end(files: list[LogFile], index: int, begin: int) -> tuple[int, int 
 def full_end(file: LogFile, begin: int) -> int:
     """Return the end of the records in a full file: the position of its BLANK, or the file's size if that is damaged."""
     if file.size - begin > FULL_FILE_TAIL:
-        end = _blank_behind(file, file.size - FULL_FILE_TAIL)
-        if end is not None:
-            return end
-    position: int | None = begin
-    while position is not None:
-        walk = _walked(file, position)
-        if walk.ending is Ending.BLANK:
+        candidate = next_candidate(file, file.size - FULL_FILE_TAIL, file.size)
+        if candidate is not None and (walk := FileWalk(file, candidate, file.size).to_end()).ending is Ending.BLANK:
             return walk.position
-        position = next_candidate(file, walk.position + 1, file.size)
-    return file.size
+    full = (walk.position for walk in walks(file, begin, file.size) if walk.to_end().ending is Ending.BLANK)
+    return next(full, file.size)
 
 
 def _ends_before_gap(file: LogFile, begin: int, extent: int) -> tuple[int, int]:
     """Return (end of the records of a file, start of the lost bytes) for a file whose successor begins at `extent`."""
     # Walk from the beginning only if no record begins in the file's tail.
-    position = next_candidate(file, max(begin, file.size - FULL_FILE_TAIL), file.size)
-    position = begin if position is None else position
+    candidate = next_candidate(file, max(begin, file.size - FULL_FILE_TAIL), file.size)
     end = begin
-    while position is not None:
-        walk = _walked(file, position)
-        end = walk.position
+    for walk in walks(file, begin if candidate is None else candidate, file.size):
+        end = walk.to_end().position
         if walk.ending is Ending.BLANK:
             return end, file.size
-        position = next_candidate(file, end + 1, file.size)
     # If the file was cut within its BLANK, no record is lost.
     return end, extent if is_blank(read_mark(file, end), extent - end) else end
-
-
-def _blank_behind(file: LogFile, position: int) -> int | None:
-    """Return the position of the BLANK that ends the chain from the first record behind a position, or None."""
-    candidate = next_candidate(file, position, file.size)
-    walk = None if candidate is None else _walked(file, candidate)
-    return walk.position if walk is not None and walk.ending is Ending.BLANK else None
-
-
-def _walked(file: LogFile, begin: int) -> FileWalk:
-    walk = FileWalk(file, begin, file.size)
-    for _ in walk:
-        pass
-    return walk

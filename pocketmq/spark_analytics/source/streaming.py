@@ -38,7 +38,7 @@ from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 from pocketmq.spark_analytics.source.errors import LostRecordsError, named_errors
-from pocketmq.store.offline.log_walk import FileWalk, next_candidate
+from pocketmq.store.offline.log_walk import next_candidate, walks
 from pocketmq.store.offline.places import LogFile, log_files
 from pocketmq.store.offline.store_folder import MissingFileError
 
@@ -277,15 +277,12 @@ def _behind_records(files: list[LogFile], begin: int, end: int, count: int) -> i
             continue
         start = max(begin - file.physical_offset, 0)
         stop = full_end(file, start) if end >= file.end else end - file.physical_offset
-        position: int | None = start
-        while position is not None:
-            walk = FileWalk(file, position, stop, first_size=WINDOW_SIZE_FIRST)
+        for walk in walks(file, start, stop, first_size=WINDOW_SIZE_FIRST):
             for window in walk:
                 if len(window) >= count:
                     last = count - 1
                     return window.physical_offset + int(window.starts[last] + window.sizes[last])
                 count -= len(window)
-            position = next_candidate(file, walk.position + 1, stop) if walk.position + 1 < stop else None
     return end
 
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from sys import maxsize
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 import numpy as np
 
@@ -36,6 +36,7 @@ WINDOW_SIZE: Final = 4 << 20
 OVERLAP: Final = 64 << 10
 UNWRITTEN: Final = "nothing is written here"
 _RECORD_READ: Final = 4096
+_BLOCK: Final = 256 << 10
 
 
 class File(Protocol):
@@ -159,6 +160,12 @@ class FileWalk:
     def _physical_offset(self) -> int:
         return self._file.start_offset + self.position
 
+    def to_end(self) -> Self:
+        """Walk to the end; return this walk."""
+        for _ in self:
+            pass
+        return self
+
     def _records(self, data: Bytes, stop: int, at_end: bool) -> tuple[RecordWindow, bool]:
         """Return the records in `data` that begin before `stop`, and whether an invalid one follows them."""
         physical_offset = self._physical_offset
@@ -274,6 +281,19 @@ def is_blank(mark: Bytes, room: int) -> bool:
     return len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes()) == (room, BLANK_MAGIC_CODE)
 
 
+def walks(
+    file: File, begin: int | None, stop: int, window_size: int = WINDOW_SIZE, first_size: int = WINDOW_SIZE
+) -> Iterator[FileWalk]:
+    """Yield walks that together pass a file from `begin` to `stop`, each from the next candidate behind the last one's end.
+
+    The caller must iterate over each walk before it requests the next.
+    """
+    while begin is not None:
+        walk = FileWalk(file, begin, stop, window_size, first_size)
+        yield walk
+        begin = next_candidate(file, max(walk.position, begin + 1), stop)
+
+
 def has_record(file: File, position: int) -> bool:
     """Return whether the bytes at a position of a file look like the start of a record."""
     return len(record_candidates(read_mark(file, position), file.start_offset + position)) > 0
@@ -354,6 +374,16 @@ def candidates(file: File, begin: int, stop: int, window_size: int = WINDOW_SIZE
 def next_candidate(file: File, begin: int, stop: int, window_size: int = WINDOW_SIZE) -> int | None:
     """Return the first position in [begin, stop) that looks like the start of a record, or None."""
     return next(candidates(file, begin, stop, window_size), None)
+
+
+def written_end(file: File, begin: int = 0) -> int | None:
+    """Return the position behind the last byte of a file from `begin` on that is not zero, or None. Holes are not read."""
+    with file.open() as bytes_:
+        for stop in range(file.size, begin, -_BLOCK):
+            start = max(stop - _BLOCK, begin)
+            if bytes_.next_data(start) < stop and (block := bytes_.read(start, stop - start)).any():
+                return start + int(block.nonzero()[0][-1]) + 1
+    return None
 
 
 def first_valid(log: Log, begin: int, stop: int = maxsize) -> int | None:

@@ -25,6 +25,7 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.format.record_chain import Bytes, field_view
 from pocketmq.store.offline.file_bytes import FileBytes
+from pocketmq.store.offline.log_walk import written_end
 from pocketmq.store.offline.store_folder import DamagedFileError, QueueKey, Row, RowFile, StoreFolder
 
 Units = npt.NDArray[Any]  # of CONSUME_QUEUE_UNIT_DTYPE
@@ -36,7 +37,6 @@ UNITS_READ: Final = 1 << 16
 UNITS_READ_FIRST: Final = 256
 _UNIT: Final = CONSUME_QUEUE_UNIT_SIZE
 _EXT_DTYPE: Final = dtype_of(CONSUME_QUEUE_EXT_FIXED)
-_BLOCK: Final = 256 << 10
 
 
 def as_units(data: Bytes) -> Units:
@@ -262,9 +262,12 @@ class QueueFiles:
 
     def _end(self) -> int:
         for file in reversed(self.row.files):
-            last = _last_written(file)
-            if last >= 0:
-                return (file.start_offset + last) // _UNIT + 1
+            try:
+                end = written_end(file)
+            except FileNotFoundError:
+                continue  # deleted by retention
+            if end is not None:
+                return (file.start_offset + end - 1) // _UNIT + 1
         return self.begin
 
     @property
@@ -282,21 +285,6 @@ class QueueFiles:
             if number < count:
                 return first + number
         return self.end
-
-
-def _last_written(file: RowFile) -> int:
-    """Return the position of the last byte of a file that is not zero, -1 without one."""
-    try:
-        with file.open() as data:
-            for stop in range(file.size, 0, -_BLOCK):
-                start = max(stop - _BLOCK, 0)
-                if data.next_data(start) < stop:
-                    written = np.flatnonzero(data.read(start, stop - start))
-                    if len(written):
-                        return start + int(written[-1])
-    except FileNotFoundError:
-        pass  # deleted by retention
-    return -1
 
 
 def newest_record_end(store: StoreFolder) -> int:

@@ -21,9 +21,8 @@ from pocketmq.store.format.record import (
     is_blank,
     store_timestamp_of,
 )
-from pocketmq.store.format.record_chain import record_candidates
 from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.offline.log_walk import LogWalk
+from pocketmq.store.offline.log_walk import LogWalk, candidates, written_end
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
@@ -118,15 +117,8 @@ def _within(file: MappedFile, queues: ConsumeQueueStore, timestamp_ms: int) -> i
 
 def _confirmed(file: MappedFile, queues: ConsumeQueueStore, start: int, end: int) -> int | None:
     """Return the position of a record in [start, end) of a file that is confirmed by its queue, or None."""
-    while start < end:
-        data = file.array[start : min(start + _SEARCHED_AT_ONCE, end)]
-        if not data.any():
-            return None  # not written yet
-        for candidate in record_candidates(data, file.start_offset + start).tolist():
-            if _is_queued(file, queues, start + candidate):
-                return start + int(candidate)
-        start += _SEARCHED_AT_ONCE
-    return None
+    found = candidates(file, start, end, _SEARCHED_AT_ONCE)
+    return next((position for position in found if _is_queued(file, queues, position)), None)
 
 
 def _is_queued(file: MappedFile, queues: ConsumeQueueStore, position: int) -> bool:
@@ -234,11 +226,9 @@ def properties_parse(files: MappedFileQueue, physical_offset: int, complete_to: 
 def written_to(files: MappedFileQueue, start: int) -> int:
     """Return the end of the last non-zero byte of the log from `start` on, or `start`."""
     for file in reversed(files.files):
-        begin = max(start - file.start_offset, 0)
-        for position in range((file.size - 1) // _SEARCHED_MAX * _SEARCHED_MAX, begin - _SEARCHED_MAX, -_SEARCHED_MAX):
-            block = file.array[max(position, begin) : position + _SEARCHED_MAX]
-            if block.any():
-                return file.start_offset + max(position, begin) + int(block.nonzero()[0][-1]) + 1
+        end = written_end(file, max(start - file.start_offset, 0))
+        if end is not None:
+            return file.start_offset + end
     return start
 
 
