@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pocketmq.spark_analytics.jvm.layout_constants import PATH as LAYOUT
-from pocketmq.spark_analytics.reading import coverage, queue_pruning, reader
+from pocketmq.spark_analytics.reading import coverage, log_end, log_tail, queue_pruning, reader, split_planning
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.spark_analytics.source.batch import CommitLogReader
-from pocketmq.store.format.layout import CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CHECKPOINT_FILE_SIZE, CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.offline import file_bytes
 from pocketmq.store.offline.log_walk import WINDOW_SIZE
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
@@ -238,8 +238,8 @@ def test_planning_with_queues_does_not_scan_the_log(tmp_path: Path) -> None:
 
 
 def test_the_reader_in_java_has_the_same_limits() -> None:
-    folder = LAYOUT.parent.parent / "reading"
-    source = "".join((folder / f"{name}.java").read_text() for name in ("QueuePruning", "Coverage", "StoreTimes"))
+    sources = [*(LAYOUT.parent.parent / "reading").glob("*.java"), *LAYOUT.parent.glob("*.java")]
+    source = "".join(path.read_text() for path in sources)
     for name, value in (
         ("UNITS_SHARE_MAX", queue_pruning.UNITS_SHARE_MAX),
         ("WANTED_SHARE_MAX", queue_pruning.WANTED_SHARE_MAX),
@@ -248,6 +248,13 @@ def test_the_reader_in_java_has_the_same_limits() -> None:
         ("RANGE_SIZE_MIN", queue_pruning.RANGE_SIZE_MIN),
         ("LIGHT_PREFIX", coverage.LIGHT_PREFIX),
         ("STRETCH", WINDOW_SIZE),
+        ("PORTION_SIZE", WINDOW_SIZE),
+        ("SPAN_MAX", reader.SPAN_MAX),
+        ("GAP_REMOTE", reader.GAP_REMOTE),
+        ("FULL_FILE_TAIL", split_planning.FULL_FILE_TAIL),
+        ("AHEAD_REMOTE", log_end.AHEAD_REMOTE),
+        ("LOOK_AHEAD", log_tail.LOOK_AHEAD),
+        ("BLANK_UNIT_SIZE", BLANK_UNIT_SIZE),
     ):
         (text,) = re.findall(rf"static final \w+ {name} = (.+);", source)
         assert eval(text) == value, name

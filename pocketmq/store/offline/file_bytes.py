@@ -124,30 +124,8 @@ class RemoteBytes:
         self._stream.close()
 
 
-class Files(Protocol):
-    """The file-system operations needed here. Paths are absolute, or URLs."""
-
-    def is_file(self, path: str) -> bool: ...
-
-    def is_folder(self, path: str) -> bool: ...
-
-    def size(self, path: str) -> int: ...
-
-    def used(self, path: str) -> int:
-        """As `size`, but without the holes of a sparse file where the file system reports them."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted. Raises FileNotFoundError."""
-        ...
-
-    def glob(self, pattern: str) -> list[str]: ...
-
-    def open(self, path: str) -> AbstractContextManager[FileBytes]: ...
-
-
 class LocalFiles:
-    """The local file system."""
+    """The local file system. Paths are absolute."""
 
     def is_file(self, path: str) -> bool:
         return os.path.isfile(path)
@@ -159,10 +137,12 @@ class LocalFiles:
         return os.path.getsize(path)
 
     def used(self, path: str) -> int:
+        """As `size`, but without the holes of a sparse file."""
         status = os.stat(path)
         return min(status.st_size, status.st_blocks * 512)
 
     def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, sorted. Raises FileNotFoundError."""
         return sorted(os.listdir(folder))
 
     def glob(self, pattern: str) -> list[str]:
@@ -203,7 +183,7 @@ class KeptOpenFiles(LocalFiles):
 
 
 class RemoteFiles:
-    """An fsspec file system."""
+    """An fsspec file system, with the operations of LocalFiles. Paths are URLs."""
 
     def __init__(self, file_system: Any) -> None:
         self._own = file_system
@@ -233,14 +213,15 @@ class RemoteFiles:
         return RemoteBytes(self._own.open(path, "rb", cache_type="none"))
 
 
-LOCAL: Final = LocalFiles()
+Files = LocalFiles | RemoteFiles
+_LOCAL: Final = LocalFiles()
 
 
 def files_of(path: str) -> Files:
     """Return the file system of a path or URL. Raises ImportError that names the package to install."""
     url = _URL.match(path)
     if url is None:
-        return LOCAL
+        return _LOCAL
     try:
         import fsspec
     except ImportError:
