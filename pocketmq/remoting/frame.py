@@ -9,9 +9,8 @@ many small objects, and an object allocated among them that outlives them pins a
 
 import struct
 import sys
-from typing import Final
+from typing import Final, NamedTuple
 
-from pocketmq.remoting.foreign import Foreign, foreign_protocol
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 
 Frame = tuple[int, bytes, bytes]
@@ -25,6 +24,33 @@ _SMALL_READ: Final = 4096
 HEADER_TOO_LARGE: Final = 0x100
 """Added to the serialise type of a frame whose header is too large: `header` is its two ends, and `body` says so."""
 _ENDS_SIZE: Final = 4096
+
+_METHODS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_TEXT: Final = (
+    b"This port serves clients of RocketMQ's remoting protocol, not HTTP. Metrics and health are at the port that the key "
+    b"metricsPort sets.\n"
+)
+_HTTP_ANSWER: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+    % (len(_TEXT), _TEXT)
+)
+_TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x28"
+"""Fatal alert handshake_failure."""
+
+
+class Foreign(NamedTuple):
+    """Another protocol, in whose first bytes the length of a frame would be hundreds of megabytes."""
+
+    reason: str
+    answer: bytes = b""
+    """Answer that its clients understand."""
+
+
+_HTTP_CLIENT: Final = Foreign("it speaks HTTP, but this port serves RocketMQ clients (HTTP: see metricsPort)", _HTTP_ANSWER)
+_HTTP_SERVER: Final = Foreign("it speaks HTTP, so it is not a RocketMQ server")
+_TLS_CLIENT: Final = Foreign(
+    "it starts a TLS handshake, but this server has no certificate (tls.server.certPath)", _TLS_ALERT
+)
 
 
 class FrameError(Exception):
@@ -94,7 +120,7 @@ class FrameBuffer:
             header_end = start + 8 + (mark & 0xFFFFFF)
             frame_end = start + 4 + length
             if length + 4 > self._frame_size_max:
-                if (foreign := foreign_protocol(data, start)) is not None:
+                if (foreign := _foreign_protocol(data, start)) is not None:
                     raise FrameError(foreign.reason, foreign)
                 raise FrameError(f"frame of {length + 4} bytes, limit {self._frame_size_max}")
             if header_end > frame_end:
@@ -145,3 +171,13 @@ class FrameBuffer:
 def frame_head(serialize_type: int, header_length: int, body_length: int) -> bytes:
     """Return the 8 bytes before a header."""
     return _HEAD.pack(4 + header_length + body_length, serialize_type << 24 | header_length)
+
+
+def _foreign_protocol(data: bytes, start: int) -> Foreign | None:
+    """Return the protocol of the bytes from `start` on, which do not begin a frame; None if it is unknown."""
+    first = data[start : start + 4]
+    if first in _METHODS:
+        return _HTTP_CLIENT
+    if first == b"HTTP":
+        return _HTTP_SERVER
+    return _TLS_CLIENT if first.startswith(b"\x16\x03") else None

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -300,7 +301,8 @@ class Channel(Connection):
         if not self.is_open or self._transport.is_closing():
             return 0
         if (now_s := monotonic()) >= self._unread_until_s:
-            in_kernel = unread_in_kernel(self._transport.get_extra_info("socket").fileno())
+            socket = self._transport.get_extra_info("socket")  # None: the peer is in this process
+            in_kernel = 0 if socket is None else unread_in_kernel(socket.fileno())
             self._unread = self._unread_max = int(self._transport.get_write_buffer_size()) + in_kernel
             self._unread_until_s = now_s + UNREAD_KNOWN_S
         return self._unread
@@ -450,34 +452,31 @@ class RemotingServer:
         frame_size_max: int = FRAME_SIZE_MAX,
     ) -> None:
         """`descriptors_kept`: descriptors that connections may not use."""
-        self._services, self._table = services, table
         limits = limits or ConnectionLimits()
+        self._services, self._table, self.dispatcher = services, table, Dispatcher(services, table)
         self.channels = Channels(turn, timers, idle_s, limits=limits, is_server=True, frame_size_max=frame_size_max)
         self._admission = admission_of(limits, timers, descriptors_kept)
         self._tls = tls
-        self._listeners: list[Listener] = []
+        self.listeners: list[Listener] = []
 
     async def listen(self, host: str, port: int, refused: frozenset[int] = frozenset()) -> int:
         """Listen on `host` and `port` (0: the kernel chooses). Returns the port. Raises OSError if it is in use."""
-        dispatcher = Dispatcher(self._services, self._table, refused)
-
-        def make() -> Channel:
-            return Channel(self.channels, dispatcher)
-
-        timers = self.channels.timers
+        dispatcher = Dispatcher(self._services, self._table, refused) if refused else self.dispatcher
+        make, timers = partial(Channel, self.channels, dispatcher), self.channels.timers
         silent_s = min(self.channels.idle_s, self.channels.limits.slow_connection_seconds)
         if self._tls is None:
             listener = Listener(make, timers, self._admission, silent_s)
         else:
             listener = TlsListener(make, timers, self._admission, silent_s, self._tls)
         port = await listener.listen(host, port)
-        self._listeners.append(listener)
+        self.listeners.append(listener)
         return port
 
     async def close(self) -> None:
         """Stop listening, send what is ready, for at most CLOSE_MAX_S to peers that do not read; close all connections."""
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.close()
+        self.listeners.clear()
         left, all_gone = set(self.channels.open), asyncio.Event()
 
         def gone(channel: Channel) -> None:
