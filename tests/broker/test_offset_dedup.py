@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from pocketmq.broker.delay.offset_dedup import OffsetDedup
+from pocketmq.broker.delay.wheel_loader import OffsetDedup
 
 
 @pytest.mark.parametrize("seed", range(20))

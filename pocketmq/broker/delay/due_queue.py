@@ -137,6 +137,13 @@ class DueQueue:
             self._waiting.remove(timer)
             self._slot_counts[timer.slot_ms] -= 1
 
+    def put_back(self) -> None:
+        """Add the messages again that wait for another attempt."""
+        waiting, self._waiting = self._waiting, set()
+        for timer in waiting:
+            self._slot_counts[timer.slot_ms] -= 1
+            self.push(timer)
+
     # --- progress ---------------------------------------------------------------------------------------------------
 
     @property

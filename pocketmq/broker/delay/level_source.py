@@ -117,7 +117,7 @@ class LevelSource(ConfigManager):
             row.place_before = self._mark.place_before(level, row.next_offset)
             self._queue_head(level, row)
         self._changed.update(self._rows)
-        self.mark(self._copies_end)
+        self._write_mark()
 
     def stop(self) -> None:
         """Return to the first messages that are not delivered."""
@@ -240,8 +240,11 @@ class LevelSource(ConfigManager):
 
     # --- progress ---------------------------------------------------------------------------------------------------
 
-    def mark(self, copies_end: int, now_ms: int = 0) -> None:
+    def mark(self, copies_end: int, now_ms: int) -> None:
         self._copies_end = max(self._copies_end, copies_end)
+        self._write_mark()
+
+    def _write_mark(self) -> None:
         if self._changed:
             self._mark.write({level: self._rows[level].delivered_to for level in self._changed}, self._copies_end)
             self._changed.clear()
@@ -251,7 +254,7 @@ class LevelSource(ConfigManager):
 
     def close(self) -> None:
         self._writer.finish()
-        self.mark(self._copies_end)
+        self._write_mark()
         self._mark.close()
 
     def persist_in(self, executor: Executor) -> None:

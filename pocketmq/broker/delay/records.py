@@ -63,8 +63,8 @@ _DIGITS_MAX: Final = 15  # times 1000 still fits 64 bits
 _OUT_MARK: Final = mark_of(TIMER_OUT_MS)
 _TOPIC_MARK: Final = mark_of(REAL_TOPIC)
 _ASKED_MARKS: Final = tuple((mark_of(name), unit_ms) for name, unit_ms in ASKED)
-_NOT_PLAIN_MARKS: Final = tuple(map(mark_of, (PMQ_DUE_MS, PMQ_COPY_OF, TIMER_ROLL_TIMES, TIMER_DEL_UNIQKEY)))
-"""A record without these properties is *plain*: its due time is the original one, and it cancels nothing."""
+_OWN_MARK: Final = mark_of(OWN_PROPERTY)[:-1]
+_ROLLED_MARK, _CANCELLING_MARK = mark_of(TIMER_ROLL_TIMES), mark_of(TIMER_DEL_UNIQKEY)
 _KNOWN_MAX: Final = 4096
 
 
@@ -162,27 +162,36 @@ def timer_record(properties: dict[str, str], store_timestamp_ms: int, precision_
 
 
 def _plain_record(view: memoryview, position: int) -> TimerRecord | None:
-    """Return what `timer_record` would for a plain record, but faster; None for any other."""
+    """Return what `timer_record` would, but faster; None for a record that is not plain.
+
+    A record without properties of PocketMQ's own, rolls and a key to cancel is *plain*: its due time is the original one.
+    """
     entries = entries_of(view, position)
-    for mark in _NOT_PLAIN_MARKS:
-        if mark in entries:
-            return None
+    if _OWN_MARK in entries or _ROLLED_MARK in entries or _CANCELLING_MARK in entries:
+        return None
     out = value_of(entries, _OUT_MARK)
     for mark, unit_ms in _ASKED_MARKS:
         if mark not in entries:
             continue
         asked = value_of(entries, mark)
-        if not (out and asked and out.isdecimal() and asked.isdecimal() and max(len(out), len(asked)) <= _DIGITS_MAX):
+        if not (out and asked and out.isdecimal() and asked.isdecimal()):
+            return None
+        if len(out) > _DIGITS_MAX or len(asked) > _DIGITS_MAX:
             return None
         out_ms, due_ms, store_timestamp_ms = int(out), int(asked), store_timestamp_of(view, position)
         if unit_ms:
             due_ms = store_timestamp_ms + due_ms * unit_ms
-        topic_hash = _topic_hash(text_of(value_of(entries, _TOPIC_MARK) or ""))
+        topic_hash = _entry_hash(value_of(entries, _TOPIC_MARK) or "")
         return TimerRecord(out_ms, due_ms if due_ms > out_ms else out_ms + 1, unit_ms > 0, store_timestamp_ms, topic_hash)
     return None
 
 
 _topic_hash = lru_cache(4096)(java_hash)
+
+
+@lru_cache(4096)
+def _entry_hash(topic: str) -> int:
+    return java_hash(text_of(topic))
 
 
 class TimerReader:

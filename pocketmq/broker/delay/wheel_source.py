@@ -124,6 +124,7 @@ class WheelSource:
 
     def stop(self) -> None:
         self._is_running = False
+        self._near.put_back()
 
     def close(self) -> None:
         """Write the final state if the store has synced its log, and unmap the files. Raises OSError."""
