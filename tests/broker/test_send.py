@@ -13,6 +13,7 @@ from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import decode_record
 from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, StubChannel, send_header
+from tests.golden.linear import cpu_s
 
 
 def member(body, properties="", flag=0):
@@ -148,6 +149,27 @@ async def test_batch_with_more_messages_than_are_kept_in_memory_is_stored(path, 
     answer, _ = await send_large_batch(path, b"".join(member(b"%d" % number) for number in range(2_000)))
     assert (answer.code, answer.ext["msgId"].count(",")) == (0, 1_999)
     assert [record.body for record in path.stored(queue_offset=1_990)] == [b"%d" % number for number in range(1_990, 2_000)]
+
+
+async def test_batch_with_many_keys_is_indexed_in_slices(path):
+    keys = [" ".join(f"{number}.{key}" for key in range(4_000)) for number in range(60)]
+    body = b"".join(member(b"%d" % number, f"KEYS\x01{one}\x02") for number, one in enumerate(keys))
+    channel = path.channel
+    channel.take()
+
+    def ask():
+        path.ask(RequestCode.SEND_BATCH_MESSAGE, send_header(batch=True), body)
+        path.turn()
+
+    assert cpu_s(ask, 1) < 0.05
+    slices, longest_s = path.services.slices, 0.0
+    while not channel.out:
+        slices._pause_end_s = float("-inf")
+        longest_s = max(longest_s, cpu_s(lambda: (slices._go_on(), path.turn()), 1))
+    assert longest_s < 0.05
+    (answer,) = channel.take()
+    assert answer.code == ResponseCode.SUCCESS
+    assert len(path.store.query_message(TOPIC, "59.3999", 64, 0, 1 << 50).views) == 1
 
 
 async def test_large_batch_with_an_invalid_message_is_refused_as_a_whole(path):

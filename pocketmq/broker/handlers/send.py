@@ -5,7 +5,6 @@
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import islice
 from time import monotonic
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -48,6 +47,10 @@ BATCH_PIECE: Final = 32
 """Members of a batch that are checked or stored in one step."""
 BATCH_AT_ONCE_MAX: Final = BATCH_PIECE * (PIECES_MIN - 1)
 """Members of a batch that is stored at once."""
+BATCH_PIECE_SIZE: Final = 8192
+"""Bytes of properties of a batch that are checked or stored in one step: each key costs time for the index."""
+BATCH_AT_ONCE_SIZE_MAX: Final = 8 * BATCH_PIECE_SIZE
+"""Bytes of properties of a batch that is stored at once."""
 BATCH_KEPT_MAX: Final = 32_768
 """Members of a batch that are kept in memory between the check and the store; a larger batch is decoded twice."""
 _INT32_DIGITS: Final = 10
@@ -331,29 +334,32 @@ def _store_batch(
 ) -> Work:
     """Check all members of a batch, then store them, in pieces: a batch may have as many members as maxMessageSize allows.
 
-    Up to BATCH_AT_ONCE_MAX are stored as consecutive records, all or none. Only a failure of the store can end a larger one
-    halfway, and its sender is told.
+    Up to BATCH_AT_ONCE_MAX, with properties of BATCH_AT_ONCE_SIZE_MAX, are stored as consecutive records, all or none. Only
+    a failure of the store can end a larger one halfway, and its sender is told. Pieces of one with more properties end their
+    turn at once, so that the work for the index counts for their slice.
     """
     putter, config, topic = services.putter, services.config, request.header.topic
-    count, kept = 0, list[Message]()
-    for piece in _pieces(batch_members(request.body)):
+    count, size, kept = 0, 0, list[Message]()
+    for piece in _pieces(batch_members(request.body), _size_of_member):
         messages = []
         for member in piece:
             _refuse_single(member[2][0])
             messages.append(make(member))
         putter.check(messages)
         count += len(messages)
+        size += sum(map(_size_of_message, messages))
         if count <= BATCH_KEPT_MAX:
             kept += messages
         else:
             kept.clear()
         yield
-    if count <= BATCH_AT_ONCE_MAX:
+    is_at_once = count <= BATCH_AT_ONCE_MAX and size <= BATCH_AT_ONCE_SIZE_MAX
+    if is_at_once:
         pieces = iter([kept])
     elif kept:
-        pieces = _pieces(iter(kept))
+        pieces = _pieces(iter(kept), _size_of_message)
     else:
-        pieces = (list(map(make, piece)) for piece in _pieces(batch_members(request.body)))
+        pieces = (list(map(make, piece)) for piece in _pieces(batch_members(request.body), _size_of_member))
     first: PutResult | None = None
     end_offset, message_ids = 0, []
     for messages in pieces:
@@ -361,6 +367,8 @@ def _store_batch(
             yield
         result = putter.put_batch(messages)
         assert result.physical_offsets is not None
+        if size > BATCH_AT_ONCE_SIZE_MAX:
+            services.turn.run()
         services.turn.arm()
         first, end_offset = first or result, result.end_offset
         message_ids.append(",".join(map(putter.message_id, result.physical_offsets)))
@@ -373,9 +381,25 @@ def _store_batch(
     return services.gate.when_done(Response(_SUCCESS, answer), topic, end_offset=end_offset, properties=batch_properties)
 
 
-def _pieces(members: Iterator[T]) -> Iterator[list[T]]:
-    while piece := list(islice(members, BATCH_PIECE)):
+def _pieces(members: Iterator[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield pieces of a batch: of BATCH_PIECE members, or fewer when they have BATCH_PIECE_SIZE bytes of properties."""
+    piece, size = list[T](), 0
+    for member in members:
+        piece.append(member)
+        size += size_of(member)
+        if len(piece) == BATCH_PIECE or size >= BATCH_PIECE_SIZE:
+            yield piece
+            piece, size = [], 0
+    if piece:
         yield piece
+
+
+def _size_of_member(member: Member) -> int:
+    return len(member[2][1])
+
+
+def _size_of_message(message: Message) -> int:
+    return len(message.properties_bytes)
 
 
 def _refuse_single(properties: dict[str, str]) -> None:
