@@ -89,7 +89,10 @@ def health_slow(peer: Peer) -> None:
 
 
 def _slow(peer: Peer, address: str, begin: bytes, probed: str = "") -> None:
-    """Keep a hundred connections that have sent `begin`. Raises RuntimeError if a probe of `probed` is not answered 200."""
+    """Keep a hundred connections that have sent `begin`.
+
+    Raises RuntimeError if none can be opened, or if a probe of `probed` is not answered 200.
+    """
     kept: list[socket.socket] = []
     while peer.is_on:
         for connection in [one for one in kept if not peer.read(one)]:
@@ -105,6 +108,8 @@ def _slow(peer: Peer, address: str, begin: bytes, probed: str = "") -> None:
             if b" 200 " not in answer:
                 raise RuntimeError(f"the probe of liveness was answered {answer!r}")
         peer.wait(0.1)
+    if not peer.sent:
+        raise RuntimeError(f"no connection to {address} could be opened")
 
 
 def held_pops(peer: Peer) -> None:

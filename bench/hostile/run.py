@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.apache import free_port
 from bench.hostile.measure import MemoryWatch, Window, percentile_ms, stalls
 from bench.hostile.peer import BROKER_NAME
 from bench.hostile.result import Memory, Result, is_within_limit
@@ -60,7 +61,8 @@ def _servers(scratch: Path, settings: dict[str, str]) -> Iterator[tuple[Server, 
     namesrv = processes.start_namesrv(scratch / "namesrv")
     try:
         keys = {"brokerName": BROKER_NAME, "enablePropertyFilter": "true", "metricsPort": "0", **settings}
-        broker = processes.start_broker(scratch / "broker", namesrv.address, keys)
+        # With a port that is set, the broker's port for slaves is the next one.
+        broker = processes.start_broker(scratch / "broker", namesrv.address, keys, port=free_port((1,)))
         try:
             yield broker, namesrv
         finally:
