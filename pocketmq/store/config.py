@@ -91,7 +91,7 @@ class MessageStoreConfig:
     warm_maped_file_enable: bool = False  # write the next log file to the disk as zeros in advance
     flush_least_pages_when_warm_maped_file: int = _setting(4096, 1)  # of 4 KiB, written at once
 
-    mapped_file_open_max: int = _setting(512, 1)  # own key: also limited to half of the descriptor limit
+    mapped_file_open_max: int = _setting(0, 0)  # own key; 0: as many as the kernel allows (`open_files`)
     mapped_memory_resident_max: int = _setting(128 << 20, 0)  # own key: above it pages of mapped files are released
     lock_mapped_file_enable: bool = False  # own key: lock the current log file in memory (RLIMIT_MEMLOCK)
     data_read_ahead_enable: bool = True  # 5.x: let the kernel read ahead in the log

@@ -160,7 +160,7 @@ def test_annotated_file_marks_store_keys_without_effect() -> None:
         ("mappedFileSizeCommitLog=4100", "a multiple of 512"),
         ("mappedFileSizeConsumeQueue=0", "a whole number from 20 to "),
         ("mappedFileSizeConsumeQueueExt=9999999999", "a whole number from 64 to "),
-        ("mappedFileOpenMax=0", "a whole number not below 1"),
+        ("mappedFileOpenMax=-1", "a whole number not below 0"),
         ("flushIntervalCommitLog=0", "a whole number not below 1"),
         ("diskSpaceWarningLevelRatio=0.9", "a whole number from 1 to 100"),
         ("fileReservedTime=-1", "a whole number from 0 to 2147483647"),

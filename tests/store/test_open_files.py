@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.store.disk import open_files as open_files_module
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
@@ -58,9 +59,14 @@ def test_view_outlives_its_mapping_and_sees_writes_through_the_next(tmp_path: Pa
     assert bytes(held[:22]) == b"held by a pull, and on"
 
 
-def test_descriptor_limit_of_the_process_applies_too() -> None:
-    soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert OpenFiles(1 << 40).count_max <= soft_limit
+def test_files_are_mapped_up_to_the_limits_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"max_map_count": 65_530, "overcommit_memory": 0}
+    monkeypatch.setattr(open_files_module, "_kernel_setting", settings.__getitem__)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, 1_024))
+    assert OpenFiles(0).count_max == OpenFiles(1 << 40).count_max == 65_530 // 3
+    assert OpenFiles(20).count_max == 20
+    settings["overcommit_memory"] = 2  # a mapping then keeps a descriptor
+    assert OpenFiles(0).count_max == 512
 
 
 def test_resident_memory_stays_bounded_while_a_log_grows_and_is_read(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """OpenFiles: limits the number of mapped files and their resident memory.
 
-A mapping costs address space (and a descriptor if the kernel forbids overcommitting memory), and each accessed page counts
-as resident memory. The store of a busy broker can have hundreds of log files and thousands of queues, of which few are in
-use.
+The kernel limits the mappings of a process (vm.max_map_count), and each accessed page counts as resident memory. The store
+of a busy broker can have hundreds of log files and tens of thousands of queues. To map a queue's file again for each append
+would cost several times as much as a send.
 
 The file to unmap when the limit is reached is chosen by the second-chance algorithm: files form a circle in the order in
 which they were mapped, and the first file that was not used since it was last inspected is unmapped.
@@ -12,14 +12,19 @@ accessing them again is cheap as long as the kernel keeps them.
 """
 
 import resource
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.store.disk.mapped_file import MappedFile
 
+# A file may take two of the kernel's mappings, and other parts of the process need some.
+_MAPPING_SHARE: Final = 3
 # Sockets, config files and syncs need descriptors, too.
 _DESCRIPTOR_SHARE: Final = 2
+_COUNT_DEFAULT: Final = 512
+_NO_OVERCOMMIT: Final = 2
 # Bytes at the end of the log that stay resident, as they are used all the time.
 LOG_TAIL_KEPT: Final = 32 << 20
 _PAGE_SIZE: Final = resource.getpagesize()
@@ -29,11 +34,8 @@ class OpenFiles:
     """The set of mapped files. Thread-safe: any thread may map a file and thereby unmap another one."""
 
     def __init__(self, count_max: int) -> None:
-        """`count_max` is mappedFileOpenMax; it is also limited by the process's descriptor limit."""
-        soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if soft_limit != resource.RLIM_INFINITY:
-            count_max = min(count_max, soft_limit // _DESCRIPTOR_SHARE)
-        self.count_max = max(count_max, 1)
+        """`count_max` is mappedFileOpenMax; at most as many are mapped as the kernel's limits allow, with 0 just as many."""
+        self.count_max = max(min(count_max or sys.maxsize, _count_allowed()), 1)
         self._circle: dict[MappedFile, None] = {}
         self._lock = threading.Lock()
 
@@ -79,6 +81,25 @@ class OpenFiles:
         for file in files:
             file.release_memory(file.wrote)
         return resident_memory() > resident_max
+
+
+def _count_allowed() -> int:
+    """Return the number of files that may be mapped by the limits of the kernel and, if it forbids overcommitting memory so
+    that each mapping keeps a descriptor, of the process."""
+    count = _kernel_setting("max_map_count") // _MAPPING_SHARE or _COUNT_DEFAULT
+    soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if _kernel_setting("overcommit_memory") == _NO_OVERCOMMIT and soft_limit != resource.RLIM_INFINITY:
+        count = min(count, soft_limit // _DESCRIPTOR_SHARE)
+    return count
+
+
+def _kernel_setting(name: str) -> int:
+    """Return a setting of the kernel's virtual memory; 0 if it is unknown."""
+    try:
+        with open(f"/proc/sys/vm/{name}") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
 
 
 def resident_memory() -> int:
