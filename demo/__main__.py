@@ -20,7 +20,7 @@ from rich.table import Table
 from demo import clients
 from demo.tour import DELAYED, Tour
 from pocketmq.cli import processes
-from pocketmq.cli.patience import Patience
+from pocketmq.cli.processes import Patience
 
 HOME = Path("demo-store").absolute()
 MARK = ".made-by-pocketmq-demo"

@@ -1,5 +1,7 @@
 """`pocketmq up`: a name server and a broker in one process, for development; with --cluster, a process for each server."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,16 +18,13 @@ from pocketmq.metrics.monitored import Monitored
 from pocketmq.namesrv.config import KEPT_FILE as NAMESRV_KEPT_FILE
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.namesrv.namesrv_source import NamesrvSource
-from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
-from pocketmq.runtime.clock import Clock, SystemClock, VirtualClock
+from pocketmq.runtime.clock import SystemClock, VirtualClock
 from pocketmq.runtime.command_line.commands import say, warn
 from pocketmq.runtime.config import bind
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.runtime.log import LogConfig
-from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.memory_disk import MemoryDisk
 
 BROKER_PORT = 10911
@@ -36,24 +35,12 @@ METRICS_PORT = 5557
 class Both:
     """Both servers as one service: the name server starts first, so that the broker finds it; stopped in reverse order."""
 
-    def __init__(
-        self,
-        namesrv: NameServer,
-        broker_config: BrokerConfig,
-        store: MessageStoreConfig,
-        tls: TlsConfig,
-        disk: Disk | None,
-        clock: Clock | None = None,
-        config_file: Path | None = None,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, namesrv: NameServer, broker_config: BrokerConfig, make_broker: Callable[[], Broker]) -> None:
+        """`make_broker` is called once `broker_config` has the address of the name server."""
         self.namesrv = namesrv
         self.broker: Broker | None = None
         self.broker_config = broker_config
-        self._store = store
-        self._tls = tls
-        self._disk = disk
-        self._config_file = config_file
+        self._make_broker = make_broker
 
     @property
     def namesrv_address(self) -> str:
@@ -69,9 +56,7 @@ class Both:
     async def start(self) -> None:
         await self.namesrv.start()
         self.broker_config.namesrv_addr = self.namesrv_address
-        self.broker = Broker(
-            self.broker_config, self._store, self._disk, self._clock, self._tls, config_file=self._config_file
-        )
+        self.broker = self._make_broker()
         await self.broker.start()
 
     async def stop(self) -> None:
@@ -155,8 +140,9 @@ def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:
         broker_config.advertised_port = int(advertised_port) if advertised_port else None
     clock = VirtualClock(SystemClock().message_time_ms()) if options.test_clock else None
     namesrv = NameServer(namesrv_config, tls_config=tls)
-    both = Both(namesrv, broker_config, store, tls, MemoryDisk() if options.memory else None, clock, config_file)
-    return both, "memory" if options.memory else str(root)
+    disk = MemoryDisk() if options.memory else None
+    make_broker = partial(Broker, broker_config, store, disk, clock, tls, config_file=config_file)
+    return Both(namesrv, broker_config, make_broker), "memory" if options.memory else str(root)
 
 
 def _broker_port(port: int | None) -> int:

@@ -8,8 +8,7 @@ from rich.table import Table
 
 from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
-from pocketmq.cli.kept_settings import Kept
-from pocketmq.cli.processes import NotReady
+from pocketmq.cli.processes import Kept, NotReady
 from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, say, warn
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.lifecycle import StopRequest

@@ -38,16 +38,16 @@ async def config_at(client: RemotingClient, address: str, code: int = RequestCod
 async def test_a_change_survives_kill_9_in_the_config_file(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(CONFIG + f"storePathRootDir={tmp_path}/store\n")
-    arguments = ("--port", "0", "-c", str(path))
+    launch = processes.Launch("pocketmq.broker", tmp_path, ("--port", "0", "-c", str(path)), None)
     async with connected() as client:
-        server = processes._start("broker", tmp_path, *arguments)
+        server = launch.start()
         body = b"deleteWhen=05\nbrokerPermission=4\nslaveReadEnable=TRUE"
         await client.call(server.address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
         server.process.kill()
         server.process.wait()
         expected = CONFIG.replace("deleteWhen=04", "deleteWhen=05") + f"storePathRootDir={tmp_path}/store\n"
         assert path.read_text() == expected + "brokerPermission=4\nslaveReadEnable=true\n"
-        server = processes._start("broker", tmp_path, *arguments)
+        server = launch.start()
         try:
             found = await config_at(client, server.address)
         finally:
@@ -63,13 +63,14 @@ async def test_changes_without_a_config_file_are_kept_in_a_properties_file(
         ("broker", RequestCode.UPDATE_BROKER_CONFIG, b"deleteWhen=05", "store/config/broker.properties"),
         ("namesrv", RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true", "namesrv/namesrv.properties"),
     ):
+        launch = processes.Launch(f"pocketmq.{name}", tmp_path, ("--port", "0"), None)
         async with connected() as client:
-            server = processes._start(name, tmp_path, "--port", "0")
+            server = launch.start()
             await client.call(server.address, code, None, body)
             server.process.kill()
             server.process.wait()
             assert (tmp_path / kept).read_bytes() == body + b"\n"
-            server = processes._start(name, tmp_path, "--port", "0")
+            server = launch.start()
             shown = RequestCode.GET_BROKER_CONFIG if name == "broker" else RequestCode.GET_NAMESRV_CONFIG
             try:
                 found = await config_at(client, server.address, shown)

@@ -15,7 +15,6 @@ import pytest
 
 from pocketmq import Message, Producer
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.cli import kept_settings
 from pocketmq.cli.cluster import LAYOUTS, Layout, Network, ProcessCluster
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.cli.processes import NotReady, start_broker, start_namesrv
@@ -185,9 +184,8 @@ def test_metrics_ports_of_a_cluster_are_consecutive() -> None:
 
 
 def test_settings_file_of_another_format_is_refused(tmp_path: Path) -> None:
-    conf = tmp_path / "broker.conf"
-    kept_settings.write(conf, {"brokerIP1": "127.0.0.1"}, {})
-    conf.write_text(conf.read_text() + "nosetting\n")
+    head = "# Written at each start, from the options of the program that starts the server.\n"
+    (tmp_path / "broker.conf").write_text(f"{head}brokerIP1=127.0.0.1\nnosetting\n")
     with pytest.raises(NotReady, match=r"broker.conf: line \d+: not a properties file"):
         start_broker(tmp_path, "127.0.0.1:1")
 
