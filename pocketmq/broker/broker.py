@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from pocketmq.broker import measuring_wiring, wiring
 from pocketmq.broker.access.access_table import needs_admin
-from pocketmq.broker.access.access_validator import guard
-from pocketmq.broker.access.validators import access_validator
+from pocketmq.broker.access.access_validator import access_validator, guard
 from pocketmq.broker.config import BrokerConfig, check
 from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave

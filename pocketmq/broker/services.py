@@ -17,8 +17,8 @@ from pocketmq.remoting.dispatch import Deferred
 from pocketmq.remoting.header import CommandHeader
 
 if TYPE_CHECKING:
-    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
-    from pocketmq.broker.auth.users import AuthUsers
+    from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.access.auth.users import AuthUsers
     from pocketmq.broker.clients.absent_holders import AbsentHolders
     from pocketmq.broker.clients.client_registry import ClientRegistry
     from pocketmq.broker.clients.rebalance_lock import RebalanceLock

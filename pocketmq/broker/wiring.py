@@ -76,8 +76,8 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_store import SLOTS_TOTAL, TimerStore
 
 if TYPE_CHECKING:
-    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
-    from pocketmq.broker.auth.users import AuthUsers
+    from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.access.auth.users import AuthUsers
 
 log = logging.getLogger("broker")
 
@@ -342,7 +342,7 @@ class _Parts:
     def _permissions(self) -> "PlainPermissionManager | None":
         if not self.context.config.acl_enable:
             return None
-        from pocketmq.broker.acl.plain_permission import PlainPermissionManager  # only brokers with ACLs load YAML
+        from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager  # only brokers with ACLs load YAML
 
         permissions = PlainPermissionManager(Path(self.context.config.rocketmq_home or ""), self.context.clock)
         permissions.load()
@@ -352,7 +352,7 @@ class _Parts:
         context = self.context
         if not context.config.authentication_enabled:
             return None
-        from pocketmq.broker.auth.users import AuthUsers
+        from pocketmq.broker.access.auth.users import AuthUsers
 
         users = AuthUsers(context.config, self._file("auth", is_private=True), context.clock, self.tables)
         users.load()

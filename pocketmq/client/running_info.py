@@ -1,16 +1,24 @@
 """Running info of a push consumer (ConsumerRunningInfo), in the form that Java's tools parse."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
+from typing import Any, Final
 
 from pocketmq.client.consume_rates import ConsumeRates
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_consumer import PULL_COUNT_MAX
 from pocketmq.client.send_back import RECONSUME_MAX
-from pocketmq.client.stacks import stacks
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import ConsumerData
 from pocketmq.remoting.codes import LANGUAGE, VERSION_NAME
+
+TASKS_MAX: Final = 500
+FRAMES_MAX: Final = 50
+"""Maximum number of frames that are shown of a stack."""
 
 
 def running_info(
@@ -50,3 +58,27 @@ def _properties(data: ConsumerData, namesrv_addresses: Iterable[str], started_ms
         "pullBatchSize": str(PULL_COUNT_MAX),
         "language": LANGUAGE,
     }
+
+
+def stacks() -> str:
+    """Return the stacks of the running loop's tasks and of all threads, one line per frame, like jstack."""
+    tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+    lines: list[str] = []
+    for task in tasks[:TASKS_MAX]:
+        lines += _stack(
+            f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}", task.get_stack(limit=FRAMES_MAX)
+        )
+    if len(tasks) > TASKS_MAX:
+        lines.append(f"{len(tasks) - TASKS_MAX} more tasks")
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        lines += _stack(names.get(ident, str(ident)), [found for found, _ in traceback.walk_stack(frame)][:FRAMES_MAX])
+    return "\n".join(lines) + "\n"
+
+
+def _stack(name: str, frames: list[FrameType]) -> Iterator[str]:
+    yield f"{name:<40}STACK:"
+    for frame in frames:
+        code = frame.f_code
+        yield f"{name:<40}{code.co_qualname}({code.co_filename}:{frame.f_lineno})"
+    yield ""

@@ -7,8 +7,8 @@ import pytest
 
 from pocketmq.broker.access.access_table import ADMIN_CODES, RESOURCES, SIGNED_CODES
 from pocketmq.broker.access.access_validator import guard
+from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
 from pocketmq.broker.access.plain_access_validator import PlainAccessValidator
-from pocketmq.broker.acl.plain_permission import PlainPermissionManager
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode

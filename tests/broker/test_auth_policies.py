@@ -3,7 +3,7 @@
 import pytest
 
 from pocketmq.broker.access.action_table import NEEDED
-from pocketmq.broker.auth.policies import (
+from pocketmq.broker.access.auth.policies import (
     ALLOW,
     DENY,
     NAME_SIZE_MAX,

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from pocketmq.broker.acl.access_rules import PUB, SUB, AclError
-from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+from pocketmq.broker.access.acl.access_rules import PUB, SUB, AclError
+from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
 from pocketmq.runtime.clock import VirtualClock
 from tests.broker.acl_files import MORE_ACL, PLAIN_ACL, acl_home
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.acl.remote_address import any_of, remote_address_strategy
+from pocketmq.broker.access.acl.remote_address import any_of, remote_address_strategy
 
 HOSTS = [
     "127.0.0.1", "127.0.0.2", "127.0.1.1", "192.168.0.5", "192.168.1.5", "192.168.5.5", "192.168.150.15",

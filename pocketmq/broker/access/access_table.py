@@ -12,7 +12,7 @@ state of a group need SUB on it; requests that show whole tables or change somet
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pocketmq.broker.acl.access_rules import ADMIN, PUB, SUB, Resources
+from pocketmq.broker.access.acl.access_rules import ADMIN, PUB, SUB, Resources
 from pocketmq.broker.names import (
     DLQ_PREFIX,
     OFFSET_MOVED_EVENT,

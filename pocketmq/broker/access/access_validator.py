@@ -55,3 +55,19 @@ class AccessValidator(ABC):
         why = why[:REASON_SIZE_MAX]
         self._refusals.refused((host, why), f"refused a request from {host}: {why!r}")
         raise RemotingError(self.REFUSAL_CODE, self.REFUSAL_PREFIX + why)
+
+
+def access_validator(services: Services) -> AccessValidator | None:
+    """Return the check of requests, or None without aclEnable and authenticationEnabled.
+
+    The modules of a check are loaded only if it is enabled.
+    """
+    if services.permissions is not None:
+        from pocketmq.broker.access.plain_access_validator import PlainAccessValidator
+
+        return PlainAccessValidator(services.permissions)
+    if services.users is not None:
+        from pocketmq.broker.access.auth_validator import AuthValidator
+
+        return AuthValidator(services.users, services.config)
+    return None

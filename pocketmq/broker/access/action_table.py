@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pocketmq.broker.access.access_table import RESOURCES, SIGNED_CODES
-from pocketmq.broker.acl.access_rules import ADMIN
-from pocketmq.broker.auth.policies import CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
+from pocketmq.broker.access.acl.access_rules import ADMIN
+from pocketmq.broker.access.auth.policies import CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import (

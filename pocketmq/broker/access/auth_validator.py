@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.access.access_validator import AccessValidator, Check
 from pocketmq.broker.access.action_table import NEEDED, SUPER_ONLY, ResourcesOf
-from pocketmq.broker.auth.policies import ALLOW
-from pocketmq.broker.auth.users import ENABLE, Account
+from pocketmq.broker.access.auth.policies import ALLOW
+from pocketmq.broker.access.auth.users import ENABLE, Account
 from pocketmq.broker.config import BrokerConfig, whitelisted_codes
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import ResponseCode
@@ -13,7 +13,7 @@ from pocketmq.remoting.command import Request
 from pocketmq.remoting.signature import ACCESS_KEY
 
 if TYPE_CHECKING:
-    from pocketmq.broker.auth.users import AuthUsers
+    from pocketmq.broker.access.auth.users import AuthUsers
 
 
 class AuthValidator(AccessValidator):

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.access.access_table import RESOURCES, ResourcesOf, needs_admin
 from pocketmq.broker.access.access_validator import AccessValidator, Check
-from pocketmq.broker.acl.access_rules import PUB, Account
+from pocketmq.broker.access.acl.access_rules import PUB, Account
 from pocketmq.broker.names import RETRY_PREFIX, TRACE_TOPIC
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import ResponseCode
@@ -12,7 +12,7 @@ from pocketmq.remoting.command import Request
 from pocketmq.remoting.signature import ACCESS_KEY
 
 if TYPE_CHECKING:
-    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
 
 
 class PlainAccessValidator(AccessValidator):

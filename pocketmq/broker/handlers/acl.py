@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.broker.acl.access_rules import is_admin, text_of
+from pocketmq.broker.access.acl.access_rules import is_admin, text_of
 from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,7 +20,7 @@ from pocketmq.remoting.headers.acl import (
 )
 
 if TYPE_CHECKING:
-    from pocketmq.broker.acl.plain_permission import PlainPermissionManager
+    from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
 
 log = logging.getLogger("broker")
 

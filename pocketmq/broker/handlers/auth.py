@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.broker.auth.policies import CUSTOM, DEFAULT, AuthError, checked_policies, checked_resource, one_of
-from pocketmq.broker.auth.users import SUBJECT_PREFIX, SUPER, User, user_of_subject
+from pocketmq.broker.access.auth.policies import CUSTOM, DEFAULT, AuthError, checked_policies, checked_resource, one_of
+from pocketmq.broker.access.auth.users import SUBJECT_PREFIX, SUPER, User, user_of_subject
 from pocketmq.broker.services import Services
 from pocketmq.remoting.auth_bodies import AclInfo, UserInfo
 from pocketmq.remoting.bodies import encode_body
@@ -27,7 +27,7 @@ from pocketmq.remoting.signature import ACCESS_KEY
 from pocketmq.runtime.peer_text import clipped
 
 if TYPE_CHECKING:
-    from pocketmq.broker.auth.users import AuthUsers
+    from pocketmq.broker.access.auth.users import AuthUsers
 
 log = logging.getLogger("broker")
 

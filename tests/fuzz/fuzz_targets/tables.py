@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.broker.acl.access_rules import AclError, access_rules
-from pocketmq.broker.acl.plain_permission import _read as read_acl
+from pocketmq.broker.access.acl.access_rules import AclError, access_rules
+from pocketmq.broker.access.acl.plain_permission import _read as read_acl
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.cancel import DelayCancelled
 from pocketmq.broker.filter.consumer_filter import ConsumerFilterManager

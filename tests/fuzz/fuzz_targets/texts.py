@@ -4,7 +4,7 @@ import contextlib
 import random
 from pathlib import Path
 
-from pocketmq.broker.acl.remote_address import remote_address_strategy
+from pocketmq.broker.access.acl.remote_address import remote_address_strategy
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.recall_handle import decode_recall_handle
 from pocketmq.broker.filter.compiled_expressions import compile_expression

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from pocketmq.broker.acl.access_rules import (
+from pocketmq.broker.access.acl.access_rules import (
     ACCOUNTS,
     GLOBAL_WHITE_ADDRESSES,
     AccessRules,

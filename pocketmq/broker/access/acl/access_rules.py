@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pocketmq.broker.acl.remote_address import Strategy, any_of
+from pocketmq.broker.access.acl.remote_address import Strategy, any_of
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.remoting.signature import Signer
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.broker.auth.policies import (
+from pocketmq.broker.access.auth.policies import (
     AuthError,
     Policy,
     Rules,
