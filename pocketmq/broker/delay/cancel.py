@@ -1,7 +1,10 @@
-"""Cancelled messages of delay levels: `config/delayCancelled.json`.
+"""Cancelled messages: keys by which records of the timer topic cancel others, and `config/delayCancelled.json` for levels.
 
-Messages cannot be removed from the middle of a level's queue. So the queue offset of a cancelled message is kept until, at a
-start, the level's progress is beyond it. The file is PocketMQ's own: Apache's broker would deliver these messages.
+A timer message is cancelled by another record in its slot, or superseded by a copy of itself that was carried forward. Keys
+are compared when its record is read for delivery.
+
+Messages of a level cannot be removed from the middle of its queue. So the queue offset of a cancelled message is kept until,
+at a start, the level's progress is beyond it. The file is PocketMQ's own: Apache's broker would deliver these messages.
 
 A message delivered ahead of time on request has a copy in its topic already. It is saved as cancelled only after that copy
 is synced: otherwise a power cut could lose the message in both places.
@@ -10,9 +13,49 @@ is synced: otherwise a power cut could lose the message in both places.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pocketmq.broker.put.delivery_time import PMQ_CANCELS, PMQ_COPY_OF, TIMER_DEL_UNIQKEY, TIMER_ROLL_TIMES
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.disk.config_file import ConfigFile
+from pocketmq.store.format.properties import REAL_TOPIC, UNIQ_KEY
+
+
+def cancel_key(properties: dict[str, str]) -> str | None:
+    """Return the key of the messages that a record cancels; None if it is a message itself.
+
+    TIMER_DEL_UNIQKEY names messages of the record's own topic only: every client that may send to the topic can set it, and
+    several topics may contain the same unique key, because clients choose it. A record of this broker's commands cancels
+    one message by its place, and has the unique key for other brokers. If one of them stored the record again, the place
+    does not count.
+    """
+    name = properties.get(TIMER_DEL_UNIQKEY)
+    if name is None:
+        return None
+    place = properties.get(PMQ_CANCELS, "")
+    if place.isdecimal() and (TIMER_ROLL_TIMES not in properties or PMQ_COPY_OF in properties):
+        return _place_name(int(place))
+    return _in_topic(properties.get(REAL_TOPIC, ""), name)
+
+
+def _place_name(physical_offset: int) -> str:
+    return f"@{physical_offset}"
+
+
+def _in_topic(topic: str, name: str) -> str:
+    return f"{topic}/{name}"  # no topic contains a slash
+
+
+def superseded_key(physical_offset: int) -> str:
+    """Return the key by which the copy of a record cancels that record."""
+    return f"#{physical_offset}"
+
+
+def keys_of(properties: dict[str, str], physical_offset: int) -> set[str]:
+    """Return the keys that cancel a record: those of 5.5.0, 5.3 and this broker, and that of a later copy."""
+    topic, unique_key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
+    at = _place_name(int(properties.get(PMQ_COPY_OF, physical_offset)))
+    names = (at, unique_key, f"{topic}+{unique_key}") if unique_key else (at,)
+    return {at, superseded_key(physical_offset), *(_in_topic(topic, name) for name in names)}
 
 
 class DelayCancelled(ConfigManager):

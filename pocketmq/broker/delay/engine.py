@@ -56,6 +56,7 @@ class DelayEngine:
         # Messages to be tried again from a monotonic time on.
         self._waiting: deque[tuple[float, Source[Any], Due]] = deque()
         self._copies_end = 0
+        self._behind: set[Source[Any]] = set()  # sources with new messages that are not taken in
         self._touched: set[Source[Any]] = set()  # sources with deliveries or progress in this turn
         self._failure = ""
         self._read_at = self._far_count = 0
@@ -67,12 +68,14 @@ class DelayEngine:
         self._look_at_clocks()
         for source in self.sources:
             source.start()
+        self._behind.update(self.sources)
         self._work.start()
 
     def stop(self) -> None:
         """Stop delivering."""
         self._work.stop()
         self._waiting.clear()
+        self._behind.clear()
         for source in self.sources:
             source.stop()
 
@@ -109,7 +112,10 @@ class DelayEngine:
         """Take in new messages; return the seconds after which more should be taken in, or None."""
         wait_s = source.enter(arrivals)
         self._touched.add(source)
-        if wait_s is not None:
+        if wait_s is None:
+            self._behind.discard(source)
+        else:
+            self._behind.add(source)
             self._work.after(wait_s)
         return wait_s
 
@@ -119,7 +125,7 @@ class DelayEngine:
         """Deliver what is due, load what is due soon, and determine the next turn."""
         now_ms = self._clock.message_time_ms()
         self._touched.clear()
-        enters = 0.0 in [self._enter(source, ()) for source in self.sources if source.has_new]
+        enters = 0.0 in [self._enter(source, ()) for source in tuple(self._behind)]
         more = self._try_again(now_ms, end_s) or self._take(now_ms, end_s)
         self._note_progress(self._touched, now_ms)
         self._release_memory()

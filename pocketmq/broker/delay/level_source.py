@@ -82,7 +82,6 @@ class LevelSource(ConfigManager):
     topic: Final = SCHEDULE_TOPIC
     loaded_to_ms: Final = FAR_MS
     load_ms: Final = FAR_MS
-    has_new: Final = False
     is_held_up: Final = False
 
     def __init__(self, context: Context, file: ConfigFile, cancelled: DelayCancelled, mark: LevelMark) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Set
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from pocketmq.broker.delay.cancel import cancel_key, keys_of
 from pocketmq.broker.names import TIMER_TOPIC, TRANS_HALF_TOPIC, WAIT
 from pocketmq.broker.put.delivery_time import (
     ASKED,
-    PMQ_CANCELS,
     PMQ_COPY_OF,
     PMQ_DUE_MS,
     TIMER_DEL_UNIQKEY,
@@ -29,7 +29,6 @@ from pocketmq.store.format.properties import (
     DELAY,
     REAL_QID,
     REAL_TOPIC,
-    UNIQ_KEY,
     decode_properties,
     encode_properties,
     is_odd,
@@ -91,44 +90,6 @@ class TimerRecord(NamedTuple):
     cancels: str | None = None
     """Key of the messages of its slot that it cancels (`cancel_key`); such a record is not a message itself."""
     copy_of: int | None = None
-
-
-def cancel_key(properties: dict[str, str]) -> str | None:
-    """Return the key of the messages that a record cancels; None if it is a message itself.
-
-    TIMER_DEL_UNIQKEY names messages of the record's own topic only: every client that may send to the topic can set it, and
-    several topics may contain the same unique key, because clients choose it. A record of this broker's commands cancels
-    one message by its place, and has the unique key for other brokers. If one of them stored the record again, the place
-    does not count.
-    """
-    name = properties.get(TIMER_DEL_UNIQKEY)
-    if name is None:
-        return None
-    place = properties.get(PMQ_CANCELS, "")
-    if place.isdecimal() and (TIMER_ROLL_TIMES not in properties or PMQ_COPY_OF in properties):
-        return _place_name(int(place))
-    return _in_topic(properties.get(REAL_TOPIC, ""), name)
-
-
-def _place_name(physical_offset: int) -> str:
-    return f"@{physical_offset}"
-
-
-def _in_topic(topic: str, name: str) -> str:
-    return f"{topic}/{name}"  # no topic contains a slash
-
-
-def superseded_key(physical_offset: int) -> str:
-    """Return the key by which the copy of a record cancels that record."""
-    return f"#{physical_offset}"
-
-
-def keys_of(properties: dict[str, str], physical_offset: int) -> set[str]:
-    """Return the keys that cancel a record: those of 5.5.0, 5.3 and this broker, and that of a later copy."""
-    topic, unique_key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
-    at = _place_name(int(properties.get(PMQ_COPY_OF, physical_offset)))
-    names = (at, unique_key, f"{topic}+{unique_key}") if unique_key else (at,)
-    return {at, superseded_key(physical_offset), *(_in_topic(topic, name) for name in names)}
 
 
 def properties_at(view: memoryview, position: int) -> dict[str, str]:
@@ -230,9 +191,9 @@ class TimerReader:
             return False
         try:
             properties = properties_at(*record_at(self._store, physical_offset))
-        except BadRecordError:
+            return not keys.isdisjoint(keys_of(properties, physical_offset))
+        except ValueError:
             return True
-        return not keys.isdisjoint(keys_of(properties, physical_offset))
 
 
 # --- copies ---------------------------------------------------------------------------------------------------------

@@ -56,11 +56,6 @@ class Source(Protocol[D]):
         ...
 
     @property
-    def has_new(self) -> bool:
-        """Whether messages were added that `enter` has not taken in."""
-        ...
-
-    @property
     def is_held_up(self) -> bool:
         """Whether loading must be tried again, as there was no room."""
         ...

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from pocketmq.broker.delay.cancel import superseded_key
 from pocketmq.broker.delay.due_queue import DueQueue, NearTimer
-from pocketmq.broker.delay.records import TimerReader, TimerRecord, superseded_key
+from pocketmq.broker.delay.records import TimerReader, TimerRecord
 from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Numbers, Units, unit_dues

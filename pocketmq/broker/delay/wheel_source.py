@@ -17,15 +17,17 @@ from functools import partial
 from typing import Final
 
 from pocketmq.broker.context import Context
+from pocketmq.broker.delay.cancel import cancel_key, keys_of
 from pocketmq.broker.delay.carry_forward import CarryForward
 from pocketmq.broker.delay.delivered_copies import delivered_of
 from pocketmq.broker.delay.due_queue import DueQueue, NearTimer
 from pocketmq.broker.delay.progress import WriteBehindSync
-from pocketmq.broker.delay.records import TimerReader, cancel_key, due_copy, keys_of, properties_at, record_at
+from pocketmq.broker.delay.records import TimerReader, due_copy, properties_at, record_at
 from pocketmq.broker.delay.sources import FAR_MS, LOADED_AHEAD_MS
 from pocketmq.broker.delay.wheel_entry import ENTER_EVERY_MS, Progress, WheelEntry
 from pocketmq.broker.delay.wheel_loader import WheelLoader
 from pocketmq.broker.delay.wheel_pending import WheelPending
+from pocketmq.broker.due_work import RETRY_AFTER_S
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
 from pocketmq.runtime.event import Event
@@ -109,7 +111,7 @@ class WheelSource:
         self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
         while self._loader.step(max(now_ms, before[0]), now_ms):
             pass
-        while self.has_new and self._entry.enter():
+        while self._has_new and self._entry.enter():
             pass
         if self.refusal is not None:
             raise OSError(self.refusal)
@@ -138,19 +140,21 @@ class WheelSource:
     # --- entering ---------------------------------------------------------------------------------------------------
 
     def enter(self, arrivals: Iterable[Arrival]) -> float | None:
-        if not self.has_new:
+        if not self._has_new:
             return None
         if self._entry.is_put_off:
             return ENTER_EVERY_MS / 1000
-        return 0.0 if self._entry.enter() else None
+        if self._entry.enter():
+            return 0.0
+        return None if self._entry.refusal is None else RETRY_AFTER_S
 
     @property
-    def has_new(self) -> bool:
+    def _has_new(self) -> bool:
         return not self._stop_enter and self.not_entered > 0
 
     def _enter_all(self) -> None:
         """Enter deferred messages, for requests that list pending messages."""
-        while self._is_running and self.has_new and self._entry.enter():
+        while self._is_running and self._has_new and self._entry.enter():
             pass
 
     @property
