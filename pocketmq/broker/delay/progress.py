@@ -40,11 +40,13 @@ class WriteBehindSync:
     def write_in(self, executor: Executor, end_offset: int, write: Callable[[], None]) -> None:
         """Call `write` in `executor` if the log is synced up to `end_offset`, or in a later call of this method.
 
-        While an earlier one waits, that one is called instead: otherwise a log that always grows would put it off forever.
+        If it is not synced so far and an earlier `write` waits, that one is called once it can be: otherwise a log that
+        always grows would put off each of them.
         """
         if self.is_writing:
             return
-        end_offset, write = self._next or (end_offset, write)
+        if self._next is not None and end_offset > self._store.flushed_offset:
+            end_offset, write = self._next
         if end_offset <= self._store.flushed_offset:
             self._next = None
             self._writing = executor.submit(write)
