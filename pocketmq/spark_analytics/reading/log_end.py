@@ -27,13 +27,12 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST
 from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.record import SECTOR_SIZE, BadRecordError, check_record
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.offline.file_bytes import is_remote
-from pocketmq.store.offline.log_walk import Ending, FileWalk, next_candidate, walks
+from pocketmq.store.offline.log_walk import WINDOW_SIZE_FIRST, Ending, FileWalk, next_candidate, walks
 from pocketmq.store.offline.places import LogFile
 
 log = logging.getLogger(__name__)

@@ -27,13 +27,20 @@ from pocketmq.store.format.layout import (
 from pocketmq.store.format.record_chain import Bytes, Positions, field_view
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.offline.file_bytes import is_remote
-from pocketmq.store.offline.log_walk import WINDOW_SIZE, Ending, FileWalk, has_record, is_blank, next_candidate, read_mark
+from pocketmq.store.offline.log_walk import (
+    WINDOW_SIZE,
+    WINDOW_SIZE_FIRST,
+    Ending,
+    FileWalk,
+    has_record,
+    is_blank,
+    next_candidate,
+    read_mark,
+)
 from pocketmq.store.offline.places import LogFile
 
 log = logging.getLogger(__name__)
 
-# Window size where the log is expected to end soon.
-WINDOW_SIZE_FIRST: Final = 64 << 10
 # Listed records with at most this many bytes between them are read in one call, which is cheaper than a call each.
 GAP_LOCAL: Final = 4 << 10
 GAP_REMOTE: Final = 1 << 20

@@ -32,13 +32,12 @@ from pocketmq.spark_analytics.reading.log_tail import LogTail, is_damaged_bounda
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_range
-from pocketmq.spark_analytics.reading.reader import WINDOW_SIZE_FIRST
 from pocketmq.spark_analytics.reading.replicas import Copies, copies_between, have_same_log, with_copies
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
 from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
 from pocketmq.spark_analytics.source.errors import LostRecordsError, named_errors
-from pocketmq.store.offline.log_walk import next_candidate, walks
+from pocketmq.store.offline.log_walk import WINDOW_SIZE_FIRST, next_candidate, walks
 from pocketmq.store.offline.places import LogFile, log_files
 from pocketmq.store.offline.store_folder import MissingFileError
 

@@ -32,6 +32,8 @@ from pocketmq.store.offline.file_bytes import FileBytes
 
 # Smaller windows cost more numpy calls, larger ones exceed the processor's cache.
 WINDOW_SIZE: Final = 4 << 20
+# First size of windows where the records may end soon.
+WINDOW_SIZE_FIRST: Final = 64 << 10
 # Bytes read beyond the end of a window, for the rest of its last record.
 OVERLAP: Final = 64 << 10
 UNWRITTEN: Final = "nothing is written here"
@@ -243,8 +245,8 @@ class LogWalk:
         while self.position < self._stop and (file := self._log.file_at(self.position)) is not None:
             start = file.start_offset
             walk = FileWalk(
-                file, self.position - start, self._stop - start, self._window_size, self._window_size,
-                first_invalid=self._first_invalid,
+                file, self.position - start, self._stop - start, self._window_size,
+                WINDOW_SIZE_FIRST if self.gaps else self._window_size, first_invalid=self._first_invalid,
             )  # fmt: skip
             for window in walk:
                 self.position = start + walk.position

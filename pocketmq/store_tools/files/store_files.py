@@ -3,7 +3,6 @@
 import fcntl
 import os
 import struct
-from typing import cast
 
 from pocketmq.store.offline.file_bytes import KeptOpenFiles
 from pocketmq.store.offline.store_folder import QueueKey, Row, StoreFolder, names_in, row_of
@@ -24,7 +23,8 @@ class StoreFiles(StoreFolder):
         root = os.path.normpath(os.path.expanduser(root))
         if commit_log_folder is None and os.path.basename(root) == "commitlog" and os.path.isdir(root):
             root = os.path.dirname(root) or "."
-        super().__init__(root, KeptOpenFiles())
+        self._kept_open = KeptOpenFiles()
+        super().__init__(root, self._kept_open)
         self.commit_log_folder = commit_log_folder or f"{root}/commitlog"
         if not os.path.exists(root):
             raise NotAStoreError(f"there is no folder {root}: give the store's root, storePathRootDir of the broker")
@@ -61,7 +61,7 @@ class StoreFiles(StoreFolder):
         self._queue_rows.pop(key, None)
 
     def close(self) -> None:
-        cast(KeptOpenFiles, self.kept_open).close()
+        self._kept_open.close()
 
     def is_running(self) -> bool:
         """Return whether another process holds the store's lock. Queries the lock without taking it."""
