@@ -15,7 +15,6 @@ from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records, record_b
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
 from pocketmq.spark_analytics.decoding.inner_batches import unpacked
 from pocketmq.spark_analytics.tables.log_records import records_at
-from pocketmq.spark_analytics.tables.topics import topic_table
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
@@ -38,7 +37,7 @@ def has_index(store: StoreFolder) -> bool:
 
 def offsets_of_keys(store: StoreFolder, keys: Iterable[str]) -> Numbers:
     """Return the physical offsets that the index has for some keys, in any topic, and for keys with the same hash."""
-    topics = sorted(set(store.names("consumequeue")) | set(topic_table(store)))
+    topics = sorted(set(store.names("consumequeue")) | set(store.topics()))
     wanted = sorted(set(key_hashes([f"{topic}#{key}" for key in keys if key for topic in topics])))
     found: set[int] = set()
     for path in store.index_paths():

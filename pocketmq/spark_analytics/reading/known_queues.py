@@ -46,12 +46,12 @@ def check_known(options: ReadOptions, files: Iterable[LogFile]) -> None:
 
 
 def _topics(store: StoreFolder) -> set[str]:
-    listed = set(store.table("topics.json", "topicConfigTable"))
+    listed = set(store.topics())
     return listed | set(store.names("consumequeue")) if listed else listed
 
 
 def _queue_ids(store: StoreFolder, topic: str) -> set[int]:
-    fields = store.table("topics.json", "topicConfigTable").get(topic)
+    fields = store.topics().get(topic)
     counts = [fields.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(fields, dict) else []
     count = max((count for count in counts if isinstance(count, int)), default=0)
     folders = store.queue_ids(topic) if "/" not in topic else []

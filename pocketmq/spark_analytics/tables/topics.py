@@ -11,7 +11,7 @@ store                   the store's folder
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from pocketmq.spark_analytics.tables.document import DocumentTable, Row, attributes, typed
 from pocketmq.store.offline.store_folder import StoreFolder
@@ -31,15 +31,10 @@ _KINDS: Final[dict[str, type]] = {
 }
 
 
-def topic_table(store: StoreFolder) -> dict[str, Any]:
-    """Return topic -> its fields. Raises DamagedFileError."""
-    return store.table(FILE, "topicConfigTable")
-
-
 def rows(store: StoreFolder) -> Iterator[Row]:
     """Yield one row per topic."""
     path = store.path("config", FILE)
-    for topic, fields in topic_table(store).items():
+    for topic, fields in store.topics().items():
         fields = typed(path, fields, dict, topic) or {}
         yield {
             "topic": topic,

@@ -30,7 +30,6 @@ from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.table import Rows, Table
-from pocketmq.spark_analytics.tables.topics import topic_table
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.offline.queue_files import Numbers, live_units
 from pocketmq.store.offline.store_folder import StoreFolder
@@ -75,7 +74,7 @@ def rows(part: Part) -> Iterator[Rows]:
     states = np.select([resolved, put_back, given_up], [1, 2, 3], 0)
     queues = sorted(set(zip(halves["topic"].to_pylist(), halves["queueId"].to_pylist(), strict=True)))
     committed = np.isin(own, _prepared_offsets(part.store, queues, int(own.min())))
-    known = set(topic_table(part.store)) | {topic for topic, _ in part.store.queue_keys()}
+    known = set(part.store.topics()) | {topic for topic, _ in part.store.queue_keys()}
     is_known = pc.is_in(halves["topic"], value_set=pa.array(sorted(known), pa.string())).to_numpy(False)
     outcomes = np.select([committed, (states == 1) & is_known], ["committed", "rolledBack"], "")
     yield Rows(

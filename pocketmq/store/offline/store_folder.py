@@ -257,3 +257,7 @@ class StoreFolder:
                 raise DamagedFileError(f"{self.path('config', file)}: {'.'.join(keys[:depth])} is not an object: {found!r}")
         table: dict[str, Any] = found
         return table
+
+    def topics(self) -> dict[str, Any]:
+        """Return topic -> its fields, as config/topics.json has them. Raises DamagedFileError."""
+        return self.table("topics.json", "topicConfigTable")
