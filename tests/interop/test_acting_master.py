@@ -115,7 +115,8 @@ def test_slave_acts_as_master_until_the_master_is_back(
     for cluster in (master, other):
         Connection(cluster.broker_address).create_topic(TOPIC, QUEUES)
     both = {"0": master.broker_address, "1": slave.broker_address}
-    wait_until("both names have the topic, and a slave", lambda: "b" in route(master) and route(master).get("a") == (both, {6}))
+    wait_until("the topic is at the other broker", lambda: "b" in route(master))
+    wait_until("it is at the master and its slave", lambda: route(master).get("a") == (both, {6}))
     if master.flavour is THEIRS:  # without saved progress it ignores its slave's later, because its own counts as newer
         wait_until("the master saves its progress", (master.store / "config" / "delayOffset.json").exists)
     connection = Connection(master.broker_address)
