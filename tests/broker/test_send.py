@@ -12,7 +12,7 @@ from pocketmq.remoting.command import encode_request
 from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import decode_record
-from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, StubChannel, send_header
+from tests.broker.data_path import STORE_HOST, TOPIC, DataPath, StubChannel, send_header, until
 from tests.golden.linear import cpu_s
 
 
@@ -170,6 +170,23 @@ async def test_batch_with_many_keys_is_indexed_in_slices(path):
     (answer,) = channel.take()
     assert answer.code == ResponseCode.SUCCESS
     assert len(path.store.query_message(TOPIC, "59.3999", 64, 0, 1 << 50).views) == 1
+
+
+async def test_messages_with_many_keys_are_indexed_in_slices(path):
+    keys = " ".join(f"key{key}" for key in range(4_000))
+    senders = [StubChannel(number) for number in range(10, 50)]
+
+    def ask():
+        for number, sender in enumerate(senders):
+            path.ask(RequestCode.SEND_MESSAGE_V2, send_header(f"KEYS\x01{keys}\x02"), b"%d" % number, sender)
+        path.turn()
+
+    assert cpu_s(ask, 1) < 0.05
+    assert any(sender.is_suspended for sender in senders)
+    await until(lambda: all(sender.out for sender in senders))
+    assert {answer.code for sender in senders for answer in sender.take()} == {ResponseCode.SUCCESS}
+    assert path.store.max_offset(TOPIC, 0) == len(senders)
+    assert len(path.store.query_message(TOPIC, "key3999", 64, 0, 1 << 50).views) == 40
 
 
 async def test_large_batch_with_an_invalid_message_is_refused_as_a_whole(path):

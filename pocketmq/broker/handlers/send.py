@@ -29,7 +29,7 @@ from pocketmq.remoting.headers.send import (
 )
 from pocketmq.runtime.work_slices import PIECES_MIN
 from pocketmq.store.format.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message, PutResult
-from pocketmq.store.format.properties import DELAY, UNIQ_KEY, encode_properties
+from pocketmq.store.format.properties import DELAY, KEYS, UNIQ_KEY, encode_properties
 
 _MSG_REGION_ENTRY: Final = "MSG_REGION\x01"
 _PRIORITY: Final = "_SYS_MSG_PRIORITY_"
@@ -54,6 +54,7 @@ BATCH_AT_ONCE_SIZE_MAX: Final = 8 * BATCH_PIECE_SIZE
 BATCH_KEPT_MAX: Final = 32_768
 """Members of a batch that are kept in memory between the check and the store; a larger batch is decoded twice."""
 _INT32_DIGITS: Final = 10
+_KEYS_MARK: Final = f"{KEYS}\x01"
 
 
 def send_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
@@ -62,6 +63,22 @@ def send_message(services: Services, request: Request[SendMessageRequestHeader])
     topic_config = admit(services, request)
     if header.batch:
         return _send_batch(services, request, topic_config)
+    if header.properties is not None and len(header.properties) > BATCH_PIECE_SIZE and _KEYS_MARK in header.properties:
+        return answer_in_slices(services.slices, request, _send_long(services, request, topic_config))
+    return _send(services, request, topic_config)
+
+
+def _send_long(services: Services, request: Request[SendMessageRequestHeader], topic_config: TopicConfig) -> Work:
+    """Store a message that may have many keys, and end the turn: the work for the index then counts for its slice."""
+    answer = _send(services, request, topic_config)
+    services.turn.run()
+    services.turn.arm()
+    return answer
+    yield
+
+
+def _send(services: Services, request: Request[SendMessageRequestHeader], topic_config: TopicConfig) -> Response | Deferred:
+    header = request.header
     putter = services.putter
     queue_id = header.queue_id
     if queue_id < 0:
