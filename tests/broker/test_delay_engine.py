@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 
 from pocketmq.broker.delay.engine import REFUSED_MAX
+from pocketmq.broker.delay.pending import Wanted
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutResult, PutStatus
 from pocketmq.store.format.properties import encode_properties
 from tests.broker.timed import HOST, SECOND, Timed
@@ -113,3 +114,19 @@ async def test_message_cancelled_while_it_waits_for_another_attempt_is_not_deliv
     assert await t.until_delivered(1) == ["kept"]
     await t.settle()
     assert t.bodies() == ["kept"]
+
+
+async def test_messages_of_levels_and_timers_are_counted_by_hour() -> None:
+    t = Delayed()
+    now_ms, hour_ms = t.clock.message_time_ms(), 3_600_000
+    hours: dict[int, int] = {}
+    for number in range(40):
+        due_ms = now_ms + 1000 + number * 1_234_567
+        t.put(f"{number}", TIMER_DELIVER_MS=due_ms)
+        hours[due_ms // hour_ms * hour_ms] = hours.get(due_ms // hour_ms * hour_ms, 0) + 1
+    t.level("level")
+    due_ms = now_ms + 1000
+    hours[due_ms // hour_ms * hour_ms] += 1
+    t.cancel("30", (now_ms + 1000 + 30 * 1_234_567 - 1) // SECOND * SECOND)
+    counts, cursor = t.services.delay_query.count(Wanted(), None)
+    assert ({int(hour): count for hour, count in counts.hours.items()}, counts.cancelled, cursor) == (hours, 1, None)

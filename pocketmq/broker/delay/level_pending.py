@@ -8,7 +8,7 @@ import numpy as np
 
 from pocketmq.broker.delay.cancel import DelayCancelled
 from pocketmq.broker.delay.level_source import LevelSource
-from pocketmq.broker.delay.pending import HOUR_MS, Entry, Numbers, Parts, Place
+from pocketmq.broker.delay.pending import Entry, Numbers, Parts, Place, add_by_hour
 from pocketmq.broker.put.delivery_time import slot_time_ms
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, EXT_ADDRESS_MAX, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC
@@ -40,9 +40,7 @@ class LevelPending:
     def counts_by_hour(self) -> dict[int, tuple[int, int]]:
         counts: dict[int, tuple[int, int]] = {}
         for dues, _ in self.parts():
-            numbers, added = np.unique(dues // HOUR_MS, return_counts=True)
-            for number, count in zip(numbers.tolist(), added.tolist(), strict=True):
-                counts[number * HOUR_MS] = counts.get(number * HOUR_MS, (0, 0))[0] + count, 0
+            add_by_hour(counts, dues)
         return counts
 
     def parts(self) -> Parts:

@@ -271,6 +271,13 @@ class DelayQuery:
         return [pending for pending in map(self.find, sorted(physical_offsets)) if pending is not None]
 
 
+def add_by_hour(counts: dict[int, tuple[int, int]], dues_ms: Numbers, *, are_cancelling: bool = False) -> None:
+    """Add due times to (messages, cancelling units) by hour."""
+    for number, added in zip(*(found.tolist() for found in np.unique(dues_ms // HOUR_MS, return_counts=True)), strict=True):
+        messages, cancelling = counts.get(number * HOUR_MS, (0, 0))
+        counts[number * HOUR_MS] = (messages, cancelling + added) if are_cancelling else (messages + added, cancelling)
+
+
 def _counts(hours: dict[int, int], cancelled: int = 0) -> DelayedCounts:
     return DelayedCounts({str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, cancelled)
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from pocketmq.broker.delay.due_queue import DueQueue
-from pocketmq.broker.delay.pending import HOUR_MS, Entry, Parts, Place
+from pocketmq.broker.delay.pending import Entry, Parts, Place, add_by_hour
 from pocketmq.broker.delay.records import TimerReader
 from pocketmq.broker.delay.sources import FAR_MS
 from pocketmq.broker.delay.wheel_loader import WheelLoader
@@ -137,11 +137,12 @@ class WheelPending:
         """
         self._enter_all()
         self._loader.finish(self._clock.message_time_ms())
-        counts = self._timer_store.counts_by_hour(self._loader.loaded_to_ms, self._begin_offset())
-        for timer in self._near:
-            hour_ms = timer.nominal_ms // HOUR_MS * HOUR_MS
-            messages, cancelling = counts.get(hour_ms, (0, 0))
-            counts[hour_ms] = messages + 1, cancelling
+        counts: dict[int, tuple[int, int]] = {}
+        add_by_hour(counts, np.array([timer.nominal_ms for timer in self._near], np.int64))
+        for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()):
+            cancels, dues = units["magic"] & TIMER_MAGIC_DELETE != 0, unit_dues(units)
+            add_by_hour(counts, dues[~cancels])
+            add_by_hour(counts, dues[cancels], are_cancelling=True)
         return dict(sorted(counts.items()))
 
     def parts(self) -> Parts:

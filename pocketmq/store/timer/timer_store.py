@@ -42,7 +42,6 @@ log = logging.getLogger("store")
 # As in Apache's TimerMessageStore: one week in both directions; the last minute of it is not used.
 SLOTS_TOTAL: Final = 7 * 86_400
 _BLANK_SLOTS: Final = 60
-_HOUR_MS: Final = 3_600_000
 # Nearby units of a slot are read at once if at most this many other units are between them.
 _OTHERS_READ: Final = 4096
 # Units examined for one part of a slot. More cost disproportionately, because of page faults of the copies.
@@ -415,19 +414,6 @@ class TimerStore:
         for units in self._log.parts(max(from_ms, self.read_time_ms)):
             earliest_ms = max(from_ms, self.read_time_ms)
             yield units[(unit_times(units) >= earliest_ms) & (units["physical_offset"] >= from_physical_offset)]
-
-    def counts_by_hour(self, from_ms: int = 0, from_physical_offset: int = 0) -> dict[int, tuple[int, int]]:
-        """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning), ascending, of the units
-        that `pending` yields with these arguments. A message that is cancelled counts until its slot is read."""
-        counts: dict[int, tuple[int, int]] = {}
-        for units in self.pending(None, from_ms, from_physical_offset):
-            is_cancelling = units["magic"] & TIMER_MAGIC_DELETE != 0
-            kinds, numbers = np.unique(unit_dues(units) // _HOUR_MS * 2 + is_cancelling, return_counts=True)
-            for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
-                hour_ms, cancelling = kind // 2 * _HOUR_MS, kind % 2
-                messages, others = counts.get(hour_ms, (0, 0))
-                counts[hour_ms] = (messages, others + number) if cancelling else (messages + number, others)
-        return dict(sorted(counts.items()))
 
     # --- progress ----------------------------------------------------------------------------------------------------
 
