@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from pocketmq.broker.delay.due_queue import DueQueue
-from pocketmq.broker.delay.pending import Entry, Parts, Place, add_by_hour
+from pocketmq.broker.delay.pending import Entry, Place, add_by_hour
 from pocketmq.broker.delay.records import TimerReader
 from pocketmq.broker.delay.sources import FAR_MS
 from pocketmq.broker.delay.wheel_loader import WheelLoader
@@ -145,7 +145,7 @@ class WheelPending:
             add_by_hour(counts, dues[cancels], are_cancelling=True)
         return dict(sorted(counts.items()))
 
-    def parts(self) -> Parts:
+    def parts(self) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield due times and hash codes of the topics of pending messages, in parts, between which the loop may run.
 
         Cancelled messages are included until their slot is loaded; a message that moves meanwhile may be seen twice or not
@@ -165,11 +165,10 @@ class WheelPending:
         Cancelled messages are counted until their slot is loaded.
         """
         self._enter_all()
-        unread_ms = self._loader.unread_ms
-        counts = Counter(timer.topic_hash for timer in self._near if timer.slot_ms != unread_ms)
-        for units in chain(self._timer_store.pending(None, unread_ms, self._begin_offset()), self._loader.unrolled):
-            hashes, numbers = np.unique(units["topic_hash"][units["magic"] & TIMER_MAGIC_DELETE == 0], return_counts=True)
-            counts.update(dict(zip(hashes.tolist(), numbers.tolist(), strict=True)))
+        counts: Counter[int] = Counter()
+        for _, hashes in self.parts():
+            found, numbers = np.unique(hashes, return_counts=True)
+            counts.update(dict(zip(found.tolist(), numbers.tolist(), strict=True)))
         return dict(counts)
 
     def count(self) -> int:
