@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections.abc import Callable
 
+import pytest
+
 from pocketmq.broker.delay.engine import REFUSED_MAX
 from pocketmq.broker.delay.pending import Wanted
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutResult, PutStatus
@@ -130,3 +132,21 @@ async def test_messages_of_levels_and_timers_are_counted_by_hour() -> None:
     t.cancel("30", (now_ms + 1000 + 30 * 1_234_567 - 1) // SECOND * SECOND)
     counts, cursor = t.services.delay_query.count(Wanted(), None)
     assert ({int(hour): count for hour, count in counts.hours.items()}, counts.cancelled, cursor) == (hours, 1, None)
+
+
+async def test_unexpected_failure_of_one_delivery_loses_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = Delayed()
+    t.level("level")
+    t.put("timer", TIMER_DELAY_MS=SECOND)
+    await t.settle()
+    put, failures = t.store.commit_log.put, [RuntimeError("once"), KeyError("twice")]
+
+    def failing(message: Message) -> PutResult:
+        if message.topic == "T" and failures:
+            raise failures.pop()
+        return put(message)
+
+    monkeypatch.setattr(t.store.commit_log, "put", failing)
+    t.clock.advance(SECOND)
+    assert sorted(await t.until_delivered(2)) == ["level", "timer"]
+    assert failures == []

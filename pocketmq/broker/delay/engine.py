@@ -248,6 +248,9 @@ class DelayEngine:
         except ValueError as error:
             log.error("the delayed message at physical offset %d is lost: %s", physical_offset, error)
             return
+        except BaseException:
+            self._wait(source, due)
+            raise
         if message is None:
             return
         try:
