@@ -23,11 +23,11 @@ class Table:
         assert len(self.header) == len(self.keys), f"{len(self.header)} columns, {len(self.keys)} JSON names"
 
     def title(self) -> str:
-        """Return the line with the header."""
+        """Return the header texts in Apache's layout."""
         return self.layout % tuple(self.header)
 
     def line(self, row: Sequence[Any]) -> str:
-        """Return the line of a row."""
+        """Return a row in Apache's layout."""
         return self.row_layout % tuple(row)
 
     def document(self, row: Sequence[Any]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Its address for clients."""
+        """The broker's address for clients."""
         return self._running.address
 
     @property
@@ -127,7 +127,6 @@ class Node:
 
     @property
     def server(self) -> Server:
-        """Its process."""
         return self._running
 
     @property
@@ -136,16 +135,16 @@ class Node:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of the process; None while it runs."""
+        """Exit code of the process; None while the broker runs."""
         return self._running.process.poll()
 
     @property
     def output(self) -> Path:
-        """The file with its output."""
+        """The file with the broker's output."""
         return self._running.out
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
-        """Start it (again) on the same store and port. `settings` replace those of the cluster until its next start.
+        """Start the broker (again) on the same store and port. `settings` replace those of the cluster until its next start.
 
         Raises NotReady.
         """
@@ -165,25 +164,25 @@ class Node:
         self._port = port or int(self._server.address.rpartition(":")[2])
 
     def stop(self) -> int:
-        """Stop it by SIGTERM and return its exit code."""
+        """Stop the broker by SIGTERM and return its exit code."""
         self.resume()
         return self._running.stop()
 
     def kill(self) -> None:
-        """Kill it by SIGKILL."""
+        """Kill the broker by SIGKILL."""
         self._running.process.kill()
         self._running.process.wait()
 
     def pause(self) -> None:
-        """Suspend it (SIGSTOP), like a machine that hangs."""
+        """Suspend the broker (SIGSTOP), like a machine that hangs."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it run again (SIGCONT)."""
+        """Let the broker run again (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def partition(self) -> None:
-        """Cut it off from clients, name server and other brokers: no connection is refused, but nothing is transmitted."""
+        """Cut off clients, name server and other brokers: no connection is refused, but nothing is transmitted."""
         self._cluster.network.cut(self.member.label)
 
     def heal(self) -> None:

@@ -35,7 +35,7 @@ _TIME: Final = Checked("TIME", _time, f"{TIME_FORMS}, or +30m")
 
 
 def _command(action: str, examples: str) -> Callable[[Callable[..., int]], click.Command]:
-    """Declare `pocketmq delay ACTION` with the options that it shares with the others."""
+    """Declare `pocketmq delay ACTION` with the options that all actions have."""
     changes = action in ("cancel", "now")
     decorators = [
         click.command(action, cls=Command, help=f"{_ABOUT[action].capitalize()}.", examples=examples),

@@ -63,7 +63,7 @@ class Server:
     out: Path
     boot_seconds: float
     metrics_url: str | None = None
-    """Address of its port for metrics, if it has one."""
+    """Address of the port for metrics, if the server has one."""
     kept: Kept = NOTHING_KEPT
 
     def stop(self, seconds: float = STOP_MAX_S + 10) -> int:

@@ -111,7 +111,7 @@ def get_consumer_status(asked: Asked, request: Request[ConsumerStatusRequestHead
 
 
 def get_consumer_running_info(asked: Asked, request: Request[ConsumerRunningInfoRequestHeader]) -> Response:
-    """Return the consumer's running info."""
+    """Return settings, subscriptions, queues and rates of the consumer; with jstackEnable also its stacks."""
     info = _member(asked, request.header.consumer_group).running_info(request.header.jstack_enable)
     return Response(body=fastjson.dumps(info))
 

@@ -25,7 +25,7 @@ log = logging.getLogger("client")
 HEARTBEAT_S: Final = 30.0
 ROUTE_REFRESH_S: Final = 30.0
 AVOID_S: Final = 2.0
-"""Time for which a broker that could not be reached is tried only after the others of its name."""
+"""Time for which a broker that could not be reached is tried only after the other brokers of its name."""
 AVOID_SILENT_S: Final = 30.0
 """The same for a broker that did not answer in time, because each attempt takes a whole time-out."""
 
@@ -53,7 +53,7 @@ class ClientInstance:
         """Tasks that consume a message directly, at a broker's request."""
         self._tasks: list[asyncio.Task[None]] = []
         self._unreachable: dict[str, float] = {}
-        """Address of a broker that could not be reached -> monotonic time in seconds until which others are preferred."""
+        """Address of an unreachable broker -> monotonic time in seconds until which other brokers are preferred."""
 
     def start(self) -> None:
         """Start sending heartbeats and refreshing routes."""

@@ -89,7 +89,7 @@ class Routes:
         return BrokerAddress(MASTER_ID, data.broker_addrs[MASTER_ID])
 
     def brokers(self, broker_name: str, first_id: str = MASTER_ID) -> list[BrokerAddress]:
-        """Return the master and slaves of a broker name: `first_id`, if it exists, then the others from id 0 on.
+        """Return the master and slaves of a broker name: `first_id`, if it exists, then the other brokers from id 0 on.
 
         Raises RemotingError if no route has any.
         """

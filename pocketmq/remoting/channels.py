@@ -71,7 +71,7 @@ class Channels:
             for channel in channels:
                 try:
                     channel.write()
-                except Exception:  # a failed channel must not hold back the answers of the others
+                except Exception:  # a failed channel must not hold back the answers of other channels
                     log.exception("dropping %s: its answers cannot be written", channel)
                     channel.abort()
 

@@ -7,7 +7,7 @@ There are two ways to decode a request. The fast path decodes a JSON header that
 known clients do, directly into the route's header. The general path decodes to text fields first; it serves the binary
 serialisation, responses, and headers of any other shape. A test checks that both give the same result.
 
-A header that cannot be read is an error of its request alone, which is answered; others of the connection are served.
+A header that cannot be read is an error of its request alone, which is answered; further requests are served.
 """
 
 import logging

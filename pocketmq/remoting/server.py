@@ -140,7 +140,7 @@ class Channel(Connection):
         if was_empty and out:
             channels.unwritten.append(self)
             if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                # End the turn here, so that this peer reads its answer while the requests of others are served.
+                # End the turn here, so that this peer reads its answer while the requests of other peers are served.
                 channels.turn.run()
                 self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
         if self._frames_left:
@@ -328,7 +328,7 @@ class Channel(Connection):
             self._channels.timers.after(seconds, lambda: self._go_on_reading(_SUSPENDED))
 
     def throttle(self, seconds: float) -> None:
-        """Pause serving this peer, whose requests are expensive, so that others are served in between."""
+        """Pause serving this peer, whose requests are expensive, so that other peers are served in between."""
         if not self._unread_because & _THROTTLED:
             self._stop_reading(_THROTTLED)
             self._channels.timers.after(seconds, lambda: self._serve_again(_THROTTLED))

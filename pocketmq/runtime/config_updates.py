@@ -76,7 +76,7 @@ class ConfigUpdates:
         self.applied: Callable[[dict[str, Any], Any], None] = lambda values, prepared: None
         """Called after each change with key -> new value, and what `prepare` returned."""
         self.configs = configs
-        """The configs of the server, those that `rules` allow to change and others."""
+        """The configs of the server, also those whose keys `rules` do not allow to change."""
         self._rules = rules
         self._writer = writer
         self._waiting: deque[tuple[dict[str, str], Done, str]] = deque()

@@ -76,7 +76,7 @@ def registered(program: str, place: str) -> Iterator[None]:
 
 
 def running(program: str) -> list[RunningServer]:
-    """Return this user's running servers on this machine, and remove the pid files of others that have ended."""
+    """Return this user's running servers on this machine, and remove the pid files of servers that have ended."""
     found = []
     prefix = _prefix(program)
     for path in sorted(folder().glob(f"{prefix}*")):

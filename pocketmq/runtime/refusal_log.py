@@ -12,7 +12,7 @@ from typing import Final
 
 REPEAT_S: Final = 60.0
 CAUSES_MAX: Final = 256
-"""Maximum number of causes counted separately, because peers may invent more; all others are counted as one."""
+"""Maximum number of causes counted separately, because peers may invent more; all further causes are counted as one."""
 
 
 @dataclass

@@ -109,7 +109,7 @@ class NamespaceNetwork(Network):
 
 
 class ProxyNetwork(Network):
-    """Brokers on 127.0.0.1 that are reached, and reach others, through proxies of their own."""
+    """Brokers on 127.0.0.1 that are reached, and reach other servers, through proxies of their own."""
 
     def __init__(self) -> None:
         self._proxies: dict[tuple[str, str], TcpProxy] = {}

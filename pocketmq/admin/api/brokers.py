@@ -56,7 +56,7 @@ async def broker_states(admin: AdminClient, wanted: str | None) -> list[BrokerSt
 
 
 async def runtime_info(admin: AdminClient, address: str) -> dict[str, str]:
-    """Return the runtime info of a broker."""
+    """Return a broker's counters, rates and sizes as texts, by Apache's names."""
     return (await admin.fetch(address, RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
 
 
@@ -92,7 +92,7 @@ def totals_of_day(runtime_info: Mapping[str, str]) -> DayTotals:
 
 
 async def broker_config(admin: AdminClient, address: str) -> dict[str, str]:
-    """Return the config of a broker."""
+    """Return the config keys of a broker with their present values."""
     answer = await admin.call(address, RequestCode.GET_BROKER_CONFIG)
     return properties_file.loads(properties_file.decode(bytes(answer.body)))
 

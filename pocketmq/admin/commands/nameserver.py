@@ -18,7 +18,7 @@ Change = Callable[[AdminClient, str, str], Awaitable[int]]
 
 
 async def _change_permission(run: Run, change: Change, broker_name: str, what: str) -> object:
-    """Change the permission of all topics of a broker at each name server; one that fails does not stop the others."""
+    """Change the permission of all topics of a broker at each name server, also after a failure of a name server."""
     counts, last = {}, None
     for address in run.admin.namesrv_addresses:
         where = f"{what} write perm of broker[{broker_name}] in name server[{address}]"

@@ -4,7 +4,7 @@ Each routed code is in one of three parts: `SIGNED_CODES` need only a valid sign
 `RESOURCES` lists the topics and groups that a request uses, with the permission for each. A code in none of them needs an
 admin, so that a new code is closed until it is added here; a test checks the table against the routes.
 
-4.9.4 checks permissions for few codes, and only the signature for all others. This broker checks more: requests that show or
+4.9.4 checks permissions for few codes, else only the signature. This broker checks more: requests that show or
 copy messages need SUB on the topic that the messages are for, wherever they are stored; requests that show or change the
 state of a group need SUB on it; requests that show whole tables or change something shared by all need an admin.
 """

@@ -20,7 +20,7 @@ class Lag(NamedTuple):
 
 
 def reading(services: Services, limited: Limited[tuple[str, str]]) -> Generator[None, None, tuple[list[Lag], Lag | None]]:
-    """Read the lag of all groups. Returns rows of the groups that have their own, and the sum of the others, if any."""
+    """Read the lag of all groups. Return the rows of groups that have their own, and the sum of all other groups, if any."""
     rows: list[Lag] = []
     lag = ready = count = 0
     pairs = [_pair(key) for key in services.offsets.table]

@@ -1,4 +1,4 @@
-"""Limited cardinality: the first `count_max` keys have rows of their own, all others are summed up as one.
+"""Limited cardinality: the first `count_max` keys have rows of their own, all further keys are summed up as one.
 
 Prometheus keeps a time series for each combination of labels, so their number must not grow with that of topics and groups.
 The choice is made once for each key: a key that moved between the two kinds would look like a counter that was reset.

@@ -21,7 +21,7 @@ class Pending:
     """Counts of pending messages. A message that moves while they are counted may count twice, or not at all."""
 
     by_hour: list[int] = field(default_factory=lambda: [0] * (HOURS + 1))
-    """Index 0: due in this hour of the clock, or overdue; the last one: later than all others."""
+    """Index 0: due in this hour of the clock, or overdue; the last one: later than all these hours."""
     by_bound: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     """Messages with a delivery time of their own, by BOUNDS_S."""
     overdue: int = 0
