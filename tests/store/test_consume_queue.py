@@ -302,9 +302,8 @@ def test_flush_waits_for_enough_pages(tmp_path: Path) -> None:
     queue = ConsumeQueue(FileDisk(), str(tmp_path / "T" / "0"), 300_000 * 20)
     queue.recover(clean=True)
     queue.append(0, values(0, 300))
-    assert queue.unflushed
-    assert not queue.flush(least_pages=2)
+    assert queue.has_due(least_pages=0) and not queue.has_due(least_pages=2)
     queue.append(300, values(300, 300))
-    assert queue.flush(least_pages=2)
-    assert not queue.unflushed
-    assert not queue.flush()
+    assert queue.has_due(least_pages=2)
+    queue.flush()
+    assert not queue.has_due(least_pages=0)

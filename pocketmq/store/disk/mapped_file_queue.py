@@ -189,13 +189,17 @@ class MappedFileQueue:
 
         With `least_pages`, a file that is not full is skipped until that many of its pages are dirty. Raises OSError.
         """
-        dirty = [file for file in self.files if file.flushed < file.wrote and _due(file, least_pages)]
-        if not dirty:
+        if not self.has_due(least_pages):
             return False
+        dirty = [file for file in self.files if _due(file, least_pages)]
         self.sync_names()
         for file in dirty:
             file.flush()
         return True
+
+    def has_due(self, least_pages: int) -> bool:
+        """Return whether `flush` has anything to sync."""
+        return any(_due(file, least_pages) for file in self.files)
 
     def sync_names(self) -> None:
         """Make created and deleted files durable.
@@ -278,6 +282,8 @@ class MappedFileQueue:
 
 
 def _due(file: MappedFile, least_pages: int) -> bool:
+    if file.flushed == file.wrote:
+        return False
     if least_pages == 0 or file.wrote == file.size:
         return True
     return file.wrote // OS_PAGE_SIZE - file.flushed // OS_PAGE_SIZE >= least_pages

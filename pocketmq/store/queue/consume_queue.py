@@ -338,14 +338,14 @@ class ConsumeQueue:
 
     # --- lifecycle --------------------------------------------------------------------------------------------------
 
-    def flush(self, least_pages: int = 0) -> bool:
-        """Make the units durable, if at least `least_pages` pages are dirty. Return whether it was done. Raises OSError."""
-        return self._opened and self._files.flush(least_pages)
+    def flush(self) -> None:
+        """Make the units durable. Raises OSError."""
+        if self._opened:
+            self._files.flush()
 
-    @property
-    def unflushed(self) -> bool:
-        """Whether there are units that have not been flushed."""
-        return self._opened and any(file.flushed < file.wrote for file in self._files.files)
+    def has_due(self, least_pages: int) -> bool:
+        """Return whether units are to be flushed: a file is full, or at least `least_pages` of its pages are dirty."""
+        return self._opened and self._files.has_due(least_pages)
 
     def close(self) -> None:
         """Unmap the files; the next access opens them again."""

@@ -178,11 +178,12 @@ class ConsumeQueueStore:
         while self._thinned:
             self.disk.sync_dir(self._thinned.pop())
         for queue in tuple(self.dirty):
+            if least_pages and not queue.has_due(least_pages):
+                continue
             # Removed before the sync: a unit appended during the sync adds the queue again.
             self.dirty.pop(queue, None)
             try:
-                if not queue.flush(least_pages) and least_pages and queue.unflushed:
-                    self.dirty[queue] = None
+                queue.flush()
             except OSError:
                 self.dirty[queue] = None
                 raise
