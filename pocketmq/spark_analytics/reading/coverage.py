@@ -27,7 +27,7 @@ from pocketmq.store.format.record import BadRecordError, decode_record
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.offline.file_bytes import FileBytes, is_remote
 from pocketmq.store.offline.places import LogFile
-from pocketmq.store.offline.queue_files import UNITS_READ, UNITS_READ_FIRST, QueueFile, as_units, first_from, queue_files
+from pocketmq.store.offline.queue_files import UNITS_READ, UNITS_READ_FIRST, QueueFiles
 from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 # Finding the end of a queue takes some 30 small reads, each a request if the files are remote; this many run at once.
 REQUESTS_MAX: Final = 32
 LIGHT_PREFIX: Final = "%LMQ%"
-_UNIT: Final = CONSUME_QUEUE_UNIT_SIZE
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -51,42 +50,30 @@ class Found(NamedTuple):
 class QueueUnits:
     """The units of one queue, taken stretch by stretch in the order of the log."""
 
-    def __init__(self, topic: str, queue_id: int, files: list[QueueFile], begin: int) -> None:
+    def __init__(self, queue: QueueFiles, begin: int) -> None:
         """`begin`: the first unit taken is the first that points there or behind. Raises DamagedFileError, OSError."""
-        self.topic = topic
-        self.queue_id = queue_id
-        self._files = [(file, file.count(may_lack=False)) for file in files]
-        self._number = 0
-        while self._files:
-            file, count = self._files[0]
-            self._number = first_from(file.file, begin, count)
-            if self._number < count:
-                break
-            del self._files[0]
+        self.topic, self.queue_id = queue.key
+        self._queue = queue
+        self._next = queue.first_at(begin)
 
     @property
     def size(self) -> int:
         """The bytes of the units that were not taken yet."""
-        return (sum(count for _, count in self._files) - self._number) * _UNIT if self._files else 0
+        return (self._queue.end - self._next) * CONSUME_QUEUE_UNIT_SIZE
 
     def take(self, stop: int) -> tuple[int, Any]:
         """Return (queue offset of the first, units) of the next units before the first that points to `stop` or behind."""
         taken = [np.empty(0, CONSUME_QUEUE_UNIT_DTYPE)]
-        first = self._files[0][0].file.start_offset // _UNIT + self._number if self._files else 0
-        wanted = UNITS_READ_FIRST
-        while self._files:
-            file, count = self._files[0]
-            asked = min(wanted, count - self._number)
-            units = as_units(file.file.read(self._number * _UNIT, asked * _UNIT))
+        first, wanted = self._next, UNITS_READ_FIRST
+        while self._next < self._queue.end:
+            asked = min(wanted, self._queue.end - self._next)
+            units = self._queue.units(self._next, asked)
             behind = np.flatnonzero(units["physical_offset"] >= stop)
             own = int(behind[0]) if len(behind) else len(units)
             taken.append(units[:own])
-            self._number += own
+            self._next += own
             if own < asked:
                 break
-            if self._number == count:
-                del self._files[0]
-                self._number = 0
             wanted = UNITS_READ
         return first, np.concatenate(taken)
 
@@ -96,7 +83,7 @@ def opened(store: StoreFolder, keys: Iterable[tuple[str, int]], begin: int) -> l
 
     def queue(key: tuple[str, int]) -> QueueUnits | None:
         try:
-            return QueueUnits(*key, queue_files(store, *key), begin)
+            return QueueUnits(QueueFiles.complete(store, key), begin)
         except (DamagedFileError, OSError) as error:
             log.info("%s: this queue proves nothing", error)
             return None

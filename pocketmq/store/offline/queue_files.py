@@ -8,7 +8,7 @@ reads all files of a local queue by queue offset.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -82,9 +82,9 @@ class QueueFile:
         with self.file.open() as data:
             return _is_unit(data, 0)
 
-    def end(self) -> int:
-        """Queue offset behind the last unit."""
-        return self.file.start_offset // _UNIT + self.count()
+    def end(self, *, may_lack: bool = True) -> int:
+        """Return the queue offset behind the last unit. `may_lack` and errors are those of `count`."""
+        return self.file.start_offset // _UNIT + self.count(may_lack=may_lack)
 
     def count(self, *, may_lack: bool = True) -> int:
         """Return the number of units. Raises DamagedFileError if `may_lack` is false and further units lie behind a gap.
@@ -241,11 +241,21 @@ def tags_codes(store: StoreFolder, topic: str, queue_id: int, units: Units) -> t
 class QueueFiles:
     """Units of one queue. `begin` is the queue offset of the first unit, `end` that after the last written one."""
 
-    def __init__(self, store: StoreFolder, key: QueueKey) -> None:
+    def __init__(self, store: StoreFolder, key: QueueKey, row: Row | None = None, end: int | None = None) -> None:
+        """`row` and `end` are read from the store if they are not given."""
         self.key = key
-        self.row = store.queue_row(key)
+        self.row = store.queue_row(key) if row is None else row
         self.begin = self.row.min_offset // _UNIT
-        self.end = self._end()
+        self.end = self._end() if end is None else end
+
+    @classmethod
+    def complete(cls, store: StoreFolder, key: QueueKey) -> Self:
+        """Return a queue that has lost no unit, reading little. Raises DamagedFileError for others."""
+        files = queue_files(store, *key)
+        ends = [file.end(may_lack=False) for file in files]
+        row = Row(store.path("consumequeue", key[0], str(key[1])), [file.file for file in files])
+        row.file_size = max((file.size for file in row.files), default=0)
+        return cls(store, key, row, ends[-1] if ends else 0)
 
     @property
     def folder(self) -> str:
