@@ -150,3 +150,16 @@ async def test_unexpected_failure_of_one_delivery_loses_no_message(monkeypatch: 
     t.clock.advance(SECOND)
     assert sorted(await t.until_delivered(2)) == ["level", "timer"]
     assert failures == []
+
+
+async def test_stopped_deliveries_cause_no_work_and_are_made_up_for() -> None:
+    t = Delayed()
+    t.service._stop_deliver = True  # timerStopDequeue=true
+    for number in range(5):
+        t.put(f"{number}", TIMER_DELAY_MS=1000 * number + 500)
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(8):
+            await t.advance(1000)  # until nothing is to be done
+    assert t.bodies() == []
+    t.stop()
+    assert await Delayed(t.disk, t.clock).until_delivered(5) == ["0", "1", "2", "3", "4"]

@@ -174,6 +174,9 @@ class WheelSource:
 
     @property
     def load_ms(self) -> int:
+        # While deliveries are stopped, due messages would fill the memory.
+        if self._stop_deliver and self._near.due_ms <= self._clock.message_time_ms():
+            return FAR_MS
         return self._loader.next_step_ms(LOADED_AHEAD_MS + self._steps.ahead_ms)
 
     @property
@@ -192,8 +195,6 @@ class WheelSource:
         self._near.set_difference(self._steps.difference)
 
     def load_some(self, until_ms: int, now_ms: int) -> bool:
-        if self._stop_deliver and self._near.due_ms <= now_ms:
-            return False
         try:
             is_loaded = self._loader.step(until_ms, now_ms)
         except OSError as error:
