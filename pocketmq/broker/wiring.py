@@ -230,7 +230,7 @@ class _Parts:
         putter = MessagePutter(context, times)
         route_barrier = RouteBarrier(registration, timers, self._route_wait_s(), topics.unwritten)
         topics.topic_changed.subscribe(route_barrier.topic_changed)
-        topics.taken_back.subscribe(lambda _: registration.register())
+        topics.rolled_back.subscribe(lambda _: registration.register())
         clients = ClientRegistry(config, groups, clock, GroupNotifier(timers, slices, context.turn), filters.unregister)
         locks = RebalanceLock(clock, config.rebalance_lock_max_live_time, config.max_locked_queues)
         progress = TransactionProgress()

@@ -144,13 +144,6 @@ async def test_batch_of_many_small_messages_is_stored_while_others_are_served(pa
     assert not path.channel.is_suspended
 
 
-async def test_batch_with_more_messages_than_are_kept_in_memory_is_stored(path, monkeypatch):
-    monkeypatch.setattr("pocketmq.broker.handlers.send.BATCH_KEPT_MAX", 1_000)
-    answer, _ = await send_large_batch(path, b"".join(member(b"%d" % number) for number in range(2_000)))
-    assert (answer.code, answer.ext["msgId"].count(",")) == (0, 1_999)
-    assert [record.body for record in path.stored(queue_offset=1_990)] == [b"%d" % number for number in range(1_990, 2_000)]
-
-
 async def test_batch_with_many_keys_is_indexed_in_slices(path):
     keys = [" ".join(f"{number}.{key}" for key in range(4_000)) for number in range(60)]
     body = b"".join(member(b"%d" % number, f"KEYS\x01{one}\x02") for number, one in enumerate(keys))

@@ -4,7 +4,7 @@
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -46,13 +46,11 @@ T = TypeVar("T")
 BATCH_PIECE: Final = 32
 """Members of a batch that are checked or stored in one step."""
 BATCH_AT_ONCE_MAX: Final = BATCH_PIECE * (PIECES_MIN - 1)
-"""Members of a batch that is stored at once."""
+"""Members of a batch that is stored at once; a larger one is decoded twice, for the check and for the store."""
 BATCH_PIECE_SIZE: Final = 8192
 """Bytes of properties of a batch that are checked or stored in one step: each key costs time for the index."""
 BATCH_AT_ONCE_SIZE_MAX: Final = 8 * BATCH_PIECE_SIZE
 """Bytes of properties of a batch that is stored at once."""
-BATCH_KEPT_MAX: Final = 32_768
-"""Members of a batch that are kept in memory between the check and the store; a larger batch is decoded twice."""
 _INT32_DIGITS: Final = 10
 _KEYS_MARK: Final = f"{KEYS}\x01"
 
@@ -365,17 +363,11 @@ def _store_batch(
         putter.check(messages)
         count += len(messages)
         size += sum(map(_size_of_message, messages))
-        if count <= BATCH_KEPT_MAX:
-            kept += messages
-        else:
-            kept.clear()
+        is_at_once = count <= BATCH_AT_ONCE_MAX and size <= BATCH_AT_ONCE_SIZE_MAX
+        kept = kept + messages if is_at_once else []
         yield
-    is_at_once = count <= BATCH_AT_ONCE_MAX and size <= BATCH_AT_ONCE_SIZE_MAX
-    if is_at_once:
-        pieces = iter([kept])
-    elif kept:
-        pieces = _pieces(iter(kept), _size_of_message)
-    else:
+    pieces: Iterable[list[Message]] = [kept]
+    if not kept:
         pieces = (list(map(make, piece)) for piece in _pieces(batch_members(request.body), _size_of_member))
     first: PutResult | None = None
     end_offset, message_ids = 0, []

@@ -149,7 +149,7 @@ class RowsManager(ConfigManager, Generic[S]):
         super().__init__(file, clock, writer)
         self.table: CarryingTable[S] = CarryingTable(declared, problem_of)
         self._rows = RowsWriter(file, self.TABLE_KEY, self.table.plain)
-        self.taken_back: Event[[list[str]]] = Event()
+        self.rolled_back: Event[[list[str]]] = Event()
         """Called with the names of the rows that were restored after a failed write."""
         self._created: list[str] = []
 
@@ -190,7 +190,7 @@ class RowsManager(ConfigManager, Generic[S]):
         names = self.table.take_back()
         if names:
             self.next_version()
-            self.taken_back(names)
+            self.rolled_back(names)
 
 
 class CopiedRowsManager(RowsManager[S]):
