@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from pocketmq.broker import measuring_wiring, wiring
+from pocketmq.broker import wiring
 from pocketmq.broker.access.access_table import needs_admin
 from pocketmq.broker.access.access_validator import access_validator, guard
 from pocketmq.broker.config import BrokerConfig, check
@@ -25,6 +25,7 @@ from pocketmq.broker.services import Services
 from pocketmq.broker.startup.ports import reserve_ports, share
 from pocketmq.broker.startup.priority import run_in_real_time
 from pocketmq.broker.stats.stats import SAMPLE_STEP_S
+from pocketmq.broker.wiring.measuring import samplers
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT
@@ -228,7 +229,7 @@ class Broker:
             every(CLIENT_SCAN_S, services.locks.expire),
             every(SAMPLE_STEP_S, lambda: slices.start(services.stats.sampling())),
             every(1.0, services.stats.sample_tps),
-            *measuring_wiring.housekeeping(services),
+            *samplers(services),
         ]
         if not self.store_config.is_slave:
             self._housekeeping += [

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pocketmq.broker.acting_wiring import prepare_for_acting_masters
 from pocketmq.broker.clients.absent_holders import AbsentHolders
 from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.group_notifier import GroupNotifier
@@ -32,7 +31,6 @@ from pocketmq.broker.ha.ha_client import HAClient
 from pocketmq.broker.ha.ha_service import HAService
 from pocketmq.broker.ha.slave_role import PUT_REFUSAL
 from pocketmq.broker.ha.slave_synchronize import SlaveSynchronize
-from pocketmq.broker.measuring_wiring import measure
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.lock_polling import LockRequestHoldService
@@ -58,6 +56,8 @@ from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction.transaction import TransactionalMessageService
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_op import TransactionProgress
+from pocketmq.broker.wiring.acting import prepare_for_acting_masters
+from pocketmq.broker.wiring.measuring import measure
 from pocketmq.remoting.bodies import DataVersion
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.hosts import pack_host

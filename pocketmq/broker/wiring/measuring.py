@@ -37,7 +37,7 @@ def measure(services: Services) -> None:
         ha.acknowledged.subscribe(reached)
 
 
-def housekeeping(services: Services) -> list[Timer]:
+def samplers(services: Services) -> list[Timer]:
     """Return the timers that take samples."""
     measured, tail = services.measured, services.store.commit_log.tail
 
