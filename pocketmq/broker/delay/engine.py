@@ -27,7 +27,7 @@ log = logging.getLogger("broker")
 
 LOAD_PAUSE_MS: Final = 1
 """Pause between two turns that load messages which are not due soon, so that sends do not wait for all of them."""
-BUDGET_S: Final = 0.0003
+BUDGET_S: Final = 0.0005
 """Time that one turn of the loop spends on delivery. A longer one delivers bursts sooner but delays sends."""
 TIMED_EVERY: Final = 8
 """Number of deliveries between two readings of the clock."""
