@@ -2,6 +2,7 @@
 
 import pytest
 
+from pocketmq.broker.filter import compiled_expressions
 from pocketmq.remoting.bodies import (
     CheckClientRequestBody,
     ConsumerData,
@@ -196,6 +197,19 @@ async def test_bitmaps_mark_subscriptions_that_want_a_message():
     ]
     assert set_bits == [other, mine | other, mine]
     assert bodies(path.pull(sys_flag=0, sub_version=7)) == [b"3", b"9"]
+
+
+async def test_bitmaps_are_exact_again_after_the_heartbeat_that_follows_a_restart():
+    path = DataPath({"enable_property_filter": True, "enable_calc_filter_bit_map": True}, enable_consume_queue_ext=True)
+    heartbeat(path)
+    path.services.filters.persist()
+    path.services.filters.load()
+    path.services.filters._filters.clear()
+    compiled_expressions._kept.clear()  # as in a new process
+    path.clock.advance(1)
+    heartbeat(path)
+    send(path, [1, 3])
+    assert [any(unit.bitmap) for unit in ext_units(path)] == [False, True]
 
 
 async def test_bitmaps_avoid_reading_unwanted_records():

@@ -119,7 +119,8 @@ class ConsumerFilterManager(ConfigManager):
             topics.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
                 present = self.get(subscription.topic, group)
-                if present is None or present.expression != subscription.sub_string:
+                is_new = present is None or present.expression != subscription.sub_string
+                if is_new or (subscription.topic, group) not in self._filters:  # also one from an earlier process
                     yield from self._compilation(subscription)
                 self._register(group, subscription)
         for topic in self._topics_of.get(group, ()):
