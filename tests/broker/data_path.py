@@ -148,7 +148,7 @@ class DataPath:
         channel = channel or self.channel
         channel.take()
         self.ask(code, header, body, channel)
-        while not channel.out and (slices := self.services.slices)._waiting:
+        while not channel.out and not (slices := self.services.slices).is_idle:
             slices._pause_end_s = float("-inf")
             slices._go_on()
         answers = [command for command in channel.take() if command.is_response]

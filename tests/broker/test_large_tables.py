@@ -92,7 +92,7 @@ async def test_a_closed_connection_ends_the_work_for_it(path: DataPath) -> None:
     channel = StubChannel(9)
     ask(path, RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"}, channel)
     channel.close()
-    await until(lambda: not path.services.slices._waiting)
+    await until(lambda: path.services.slices.is_idle)
     assert not channel.out
 
 

@@ -22,7 +22,7 @@ from pocketmq.remoting.dispatch import Deferred, RemotingError
 from pocketmq.remoting.server import Channel
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer, Timers
-from pocketmq.runtime.work_slices import WorkSlices
+from pocketmq.runtime.work_slices import PIECES_MIN, WorkSlices
 
 log = logging.getLogger("broker")
 
@@ -213,8 +213,10 @@ class HeldRequests(ABC, Generic[H]):
         now = self._timers.clock.monotonic()
         self._timer, self._timer_due_s = None, float("inf")
         try:
-            if due := self._wheel.pop_due(now):
-                self._slices.start(self._ending(due))
+            due = self._wheel.pop_due(now)
+            # A few do not wait for each other, since one with a costly filter takes as long as a slice.
+            for ended in [[held] for held in due] if len(due) <= PIECES_MIN else [due]:
+                self._slices.start(self._ending(ended))
         finally:
             if (next_s := self._wheel.next_due_s()) is not None and next_s < self._timer_due_s:
                 self._arm(max(next_s, now + BUCKET_S), now)
