@@ -3,12 +3,10 @@
 With ``--server=apache`` the broker is 5.5.0's with a name server of 4.9.4, to verify what the tests expect.
 """
 
-import contextlib
 import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -57,22 +55,39 @@ class Priorities:
         return [body for _ in range(count) for body in self.pop(1, invisible_ms, POLL_MS)]
 
 
+@pytest.fixture(scope="module")
+def clusters(
+    drivers: Drivers, flavour: Flavour, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[dict[str, str]], Cluster]]:
+    """Starts servers with some settings, once for all tests that need the same."""
+    running: dict[tuple[tuple[str, str], ...], Cluster] = {}
+
+    def cluster_with(settings: dict[str, str]) -> Cluster:
+        key = tuple(sorted(settings.items()))
+        if key not in running:
+            cluster = running[key] = Cluster(tmp_path_factory.mktemp("priority"), flavour, **settings)
+            cluster.start_broker(Apache("5.5.0") if flavour.name == "apache" else None)
+        return running[key]
+
+    yield cluster_with
+    for cluster in running.values():
+        drivers.close(cluster)
+        cluster.close()
+
+
 @pytest.fixture
 def started(
-    drivers: Drivers, flavour: Flavour, named: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Priorities]]:
-    with contextlib.ExitStack() as ending:
+    drivers: Drivers,
+    flavour: Flavour,
+    named: Callable[[str], str],
+    clusters: Callable[[dict[str, str]], Cluster],
+) -> Callable[..., Priorities]:
+    def start(**settings: str) -> Priorities:
+        cluster = clusters({**(SETTINGS if flavour.name == "apache" else {}), **settings})
+        with needed(CLIENT):
+            return Priorities(drivers.get(CLIENT, cluster), cluster, named)
 
-        def start(**settings: str) -> Priorities:
-            folder: Path = tmp_path_factory.mktemp("priority")
-            cluster = Cluster(folder, flavour, **{**(SETTINGS if flavour.name == "apache" else {}), **settings})
-            ending.callback(cluster.close)
-            ending.callback(drivers.close, cluster)
-            cluster.start_broker(Apache("5.5.0") if flavour.name == "apache" else None)
-            with needed(CLIENT):
-                return Priorities(drivers.get(CLIENT, cluster), cluster, named)
-
-        yield start
+    return start
 
 
 def test_priority_decides_the_queue_and_the_order(started: Callable[..., Priorities]) -> None:
