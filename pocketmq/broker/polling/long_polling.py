@@ -154,6 +154,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
         if key in self._rounds:
             self._rounds[key] = growth.merged_with(self._rounds[key])
         elif len(queue) > WOKEN_WITHOUT_SLICES or any(isinstance(hold.matches, RecordFilter) for hold in queue):
+            self._rounds[key] = None
             self._slices.start(self._round(growth))
         else:
             for hold in tuple(queue):
@@ -163,7 +164,6 @@ class PullRequestHoldService(HeldRequests[PullHold]):
         """Check all pulls of a queue, then again for the arrivals during the round."""
         assert growth is not None
         key = growth.key
-        self._rounds[key] = None
         try:
             while growth is not None:
                 for hold in _in_turn(self._queues.get(key, ())):

@@ -117,12 +117,12 @@ class PopLongPollingService(HeldRequests[Poll]):
             if place in self._rounds:
                 self._rounds[place] += count
             else:
+                self._rounds[place] = 0
                 self._slices.start(self._round(place, count))
 
     def _round(self, place: tuple[str, int], count: int) -> Iterator[None]:
         """Try the waiting polls of each group at a queue, then again for the arrivals during the round."""
         topic = place[0]
-        self._rounds[place] = 0
         try:
             while count:
                 for group in tuple(self.waiting.get(topic, ())):
