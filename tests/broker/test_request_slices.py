@@ -102,6 +102,7 @@ async def test_a_thousand_new_groups_cause_only_a_few_log_lines(caplog: pytest.L
 async def test_a_connection_rests_after_a_refused_creation() -> None:
     path = DataPath({"max_group_creations_per_second": 1})
     path.ask(RequestCode.HEART_BEAT, None, heartbeat(*(f"g{number}" for number in range(50))))
+    await until(lambda: path.services.slices.is_idle)
     assert path.channel.throttle_s == 0
     path.ask(RequestCode.HEART_BEAT, None, heartbeat(*(f"h{number}" for number in range(100))))
-    assert path.channel.throttle_s > 0
+    await until(lambda: path.channel.throttle_s > 0)
