@@ -44,7 +44,7 @@ COMMANDS = (
 
 @pytest.fixture(scope="module")
 def shown(golden_stores: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each command, and the reads, printed in one session, because starting Spark takes long."""
+    """Return the output of each command and of the reads, by name. They share one session, because Spark starts slowly."""
     folder, store = tmp_path_factory.mktemp("connect"), str(golden_stores["v4_clean"])
     job = folder / "job.py"
     job.write_text(JOB)

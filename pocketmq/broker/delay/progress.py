@@ -81,7 +81,7 @@ class LevelMark:
                     self._found[level] = max(next_offset, self._found.get(level, 0))
 
     def place_before(self, level: int, next_offset: int) -> int:
-        """Return the physical offset of the record before `next_offset`; -1 if there is none."""
+        """Return the physical offset of the record before `next_offset`; -1 if the queue has no such record."""
         queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
         unit = None if queue is None or next_offset <= 0 else queue.unit_at(next_offset - 1)
         return -1 if unit is None else unit[0]

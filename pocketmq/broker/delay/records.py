@@ -93,7 +93,7 @@ class TimerRecord(NamedTuple):
 
 
 def properties_at(view: memoryview, position: int) -> dict[str, str]:
-    """Return the properties of the record at `position`. Raises BadRecordError if there is none."""
+    """Return the properties of the record at `position`. Raises BadRecordError if no record begins there."""
     size, _, topic_start, topic_size = bounds(view, position)
     return decode_properties(view[topic_start + topic_size + 2 : position + size])
 

@@ -113,7 +113,7 @@ class FileWalk:
         first_invalid: Callable[[RecordWindow], int | None] = lambda window: None,
     ) -> None:
         self.position = begin
-        # Start of the last record before `position` that was seen; `position` itself if there is none.
+        # Start of the last record seen before `position`; equal to `position` until a record was seen.
         self.last = begin
         self.ending = Ending.STOP
         self._file = file
