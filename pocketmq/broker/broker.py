@@ -21,11 +21,13 @@ from pocketmq.broker.config import BrokerConfig, check
 from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave
 from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.ordinary_sends import OrdinarySends
 from pocketmq.broker.services import Services
 from pocketmq.broker.startup.ports import reserve_ports, share
 from pocketmq.broker.startup.priority import run_in_real_time
 from pocketmq.broker.stats.stats import SAMPLE_STEP_S
 from pocketmq.broker.wiring.measuring import samplers
+from pocketmq.lane import LaneMissing, compiled_lane
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT
@@ -186,6 +188,8 @@ class Broker:
         turn, timers = services.turn, services.timers
         self._server = RemotingServer(services, table, turn, timers, idle_s, self._tls, config, kept, size_max)
         services.channels = self._server.channels
+        if validator is None and not self.store_config.is_slave:
+            self._use_lane(services, size_max)
         share(reserved)
         with listening(config.bind_address, port, "listenPort"):
             self.port = await self._server.listen(config.bind_address, port)
@@ -195,6 +199,17 @@ class Broker:
                 self.fast_port = await self._server.listen(config.bind_address, port - 2, VIP_PORT_REFUSED)
         if self.fast_port is None:
             log.warning("port %d (listenPort - 2) is not available: the VIP channel is off", port - 2)
+
+    def _use_lane(self, services: Services, frame_size_max: int) -> None:
+        """Serve ordinary sends in the compiled lane, if there is one. Raises StartError."""
+        try:
+            lane, state = compiled_lane()
+        except (LaneMissing, ValueError) as error:
+            raise StartError(str(error)) from None
+        log.info("compiled lane: %s", state)
+        if lane is not None and self._server is not None:
+            channels = self._server.channels
+            channels.lane = OrdinarySends(services, lane, frame_size_max, channels.header_size_max).serve
 
     async def _listen_for_slaves(self, services: Services) -> None:
         """Open the port for slaves. If it is the default port and in use already, no port for slaves is advertised."""

@@ -1,8 +1,10 @@
 """State shared by the connections of one server or client: limits, reaper, and one write per connection and turn."""
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from pocketmq.remoting.command import Buffer
 from pocketmq.remoting.fair_share import FairShare
 from pocketmq.remoting.frame import FrameError
 from pocketmq.remoting.layout import FRAME_SIZE_MAX, HEADER_SIZE_MAX
@@ -17,12 +19,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remoting")
 
+Lane = Callable[["Channel", bytes, list[Buffer]], int]
+"""Serves the first requests in the bytes of a connection, appends the answers to the list, returns the bytes served."""
+
 IDLE_S: Final = 120.0
 """A connection silent for this long in both directions is closed (Apache: serverChannelMaxIdleTimeSeconds)."""
 WRITE_BUFFER_MAX: Final = 1024 * 1024
 """Unsent bytes of one connection above which reading from it is paused."""
 EXCESS_CHECK_S: Final = 0.1
 """Minimum time between two summations of all unread answers."""
+
+
+class ChannelClosed(ConnectionError):
+    """The connection closed before the answer came."""
+
+
+class NeverHeard(ChannelClosed):
+    """The peer closed the connection without having sent anything."""
+
+
+class NotReading(ConnectionError):
+    """The peer does not read, or has too many unanswered requests; nothing more is sent to it."""
 
 
 class Channels:
@@ -51,6 +68,8 @@ class Channels:
         self.header_size_max = limits.max_header_bytes if is_server else HEADER_SIZE_MAX
         self.open: set[Channel] = set()
         self.unwritten: list[Channel] = []
+        self.lane: Lane | None = None
+        """Serves the first requests of a read before they are split into frames; None: there is none."""
         turn.add(Phase.REPLY, self.write)
         self.idle_s = idle_s
         slow_s = limits.slow_connection_seconds

@@ -10,14 +10,14 @@ import asyncio
 import ssl
 from typing import Any, Final
 
-from pocketmq.remoting.channels import Channels
+from pocketmq.remoting.channels import ChannelClosed, Channels, NeverHeard
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Body, RemotingCommand
 from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.layout import CLIENT_FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
-from pocketmq.remoting.server import Channel, ChannelClosed, NeverHeard
+from pocketmq.remoting.server import Channel
 from pocketmq.remoting.signature import Credentials
 from pocketmq.remoting.tls import ReloadingContext
 from pocketmq.runtime.error_text import reason

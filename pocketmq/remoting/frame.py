@@ -99,6 +99,16 @@ class FrameBuffer:
             data = self._unsplit[self._start :] + data
         return self._split(data, 0)
 
+    def joined(self, data: bytes) -> bytes | None:
+        """Return the bytes held and `data` as one, no longer held, if these complete a frame; else None."""
+        if not self._needed:
+            return None if self._unsplit else data
+        if self.held + len(data) < self._needed:
+            return None
+        data = b"".join((*self._chunks, data))
+        self.clear()
+        return data
+
     def split(self) -> list[Frame]:
         """Return the next frames of the bytes that `feed` has not split. Raises FrameError as `feed` does."""
         return self._split(self._unsplit, self._start) if self._unsplit else []

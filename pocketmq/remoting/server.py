@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, Channels
+from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, Channels, Lane, NeverHeard, NotReading
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
 from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_KNOWN_S, UNREAD_SIZE, unread_in_kernel
@@ -54,18 +54,6 @@ _UNSENT, _DEFERRED, _SUSPENDED, _THROTTLED, _LEFT, _WORKING = 1, 2, 4, 8, 16, 32
 """Reasons why reading is paused: answers are unread, requests are unanswered, the peer asked for too much, its requests are
 expensive (`throttle`), requests that were read are not served yet, or the last request is served in slices."""
 _NOT_SERVED: Final = _THROTTLED | _WORKING  # reasons for which requests already read are not served either
-
-
-class ChannelClosed(ConnectionError):
-    """The connection closed before the answer came."""
-
-
-class NeverHeard(ChannelClosed):
-    """The peer closed the connection without having sent anything."""
-
-
-class NotReading(ConnectionError):
-    """The peer does not read, or has too many unanswered requests; nothing more is sent to it."""
 
 
 class Channel(Connection):
@@ -121,8 +109,11 @@ class Channel(Connection):
         channels = self._channels
         channels.turn.arm()
         self.last_active = channels.timers.clock.monotonic()
-        out = self._out
-        was_empty = not out
+        if channels.lane is not None and not self._frames_left and not self.is_costly:
+            data = self._serve_in_lane(channels.lane, data)
+            if not data:
+                return
+        out, was_empty = self._out, not self._out
         try:
             found = self._frames.feed(data)
             if self._frames.held or self._held:
@@ -145,6 +136,19 @@ class Channel(Connection):
                 self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
         if self._frames_left:
             self._serve_left()
+
+    def _serve_in_lane(self, lane: Lane, data: bytes) -> bytes:
+        """Serve the first requests of a read in the compiled lane; return the bytes that it left."""
+        joined = self._frames.joined(data)
+        if joined is None:
+            return data
+        out, was_empty = self._out, not self._out
+        used = lane(self, joined, out)
+        if was_empty and out:
+            self._channels.unwritten.append(self)
+        if used and self._held:
+            self._frame_grew(is_new=True)
+        return joined[used:]
 
     def _serve_now(self, found: list[Frame], out: list[Buffer]) -> None:
         """Serve the requests of a read, until one shows that the connection is costly or must not be served further."""

@@ -269,8 +269,7 @@ class MessageStore:
             return False
         last = int(window.physical_offsets[-1])
         log.last_store_timestamp_ms = int(window.fixed("store_timestamp_ms")[-1])
-        self.checkpoint_service.dispatched_timestamp_ms = log.last_store_timestamp_ms
-        self._last_dispatched = (last, last + int(window.sizes[-1]))
+        self._dispatched(last, int(window.sizes[-1]), log.last_store_timestamp_ms)
         return True
 
     def dispatch(self) -> list[Arrival]:
@@ -280,6 +279,13 @@ class MessageStore:
         per second, and until it succeeds no further messages are accepted.
         """
         log = self.commit_log
+        if (units := log.tail.units) is not None and not self._dispatch_again_at:
+            log.write()
+            if (arrivals := self._dispatcher.dispatch_units(units)) is not None:
+                assert units.last is not None, "the tail has units"
+                self._dispatched(*units.last)
+                log.tail.units_dispatched()
+                return self._take_bulk_arrivals() + arrivals
         requests = log.tail.undispatched
         if not requests:
             return self._take_bulk_arrivals()
@@ -300,11 +306,15 @@ class MessageStore:
             log.refuse("dispatch", None)
             # Retention may have deleted records that were waiting.
             self.queues.correct_min_offsets(log.min_offset)
-        log.tail.undispatched = []
+        log.tail.requests_dispatched()
         newest = requests[-1]
-        self.checkpoint_service.dispatched_timestamp_ms = newest.store_timestamp_ms
-        self._last_dispatched = (newest.physical_offset, newest.physical_offset + newest.size)
+        self._dispatched(newest.physical_offset, newest.size, newest.store_timestamp_ms)
         return self._take_bulk_arrivals() + arrivals
+
+    def _dispatched(self, physical_offset: int, size: int, store_timestamp_ms: int) -> None:
+        """Note the newest record that is in queues and index."""
+        self.checkpoint_service.dispatched_timestamp_ms = store_timestamp_ms
+        self._last_dispatched = (physical_offset, physical_offset + size)
 
     def _take_bulk_arrivals(self) -> list[Arrival]:
         arrivals, self._bulk.arrivals = self._bulk.arrivals or [], []

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.remoting.channels import NotReading
 from pocketmq.remoting.command import Response, decode_header, encode_request
 from pocketmq.remoting.dispatch import Route, routes
 from pocketmq.remoting.frame import FrameBuffer, frame_head
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.limits import ConnectionLimits
-from pocketmq.remoting.server import NotReading
 from tests.patience import PATIENCE_S
 from tests.remoting.test_remoting_server import ECHO, HOLD, Raw, table
 

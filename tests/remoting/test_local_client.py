@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from pocketmq.remoting.channels import WRITE_BUFFER_MAX, ChannelClosed
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.local_client import LocalClient
-from pocketmq.remoting.server import WRITE_BUFFER_MAX, ChannelClosed
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn

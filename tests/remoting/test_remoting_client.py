@@ -7,10 +7,10 @@ import socket
 import pytest
 
 from pocketmq.remoting import client as client_module
+from pocketmq.remoting.channels import ChannelClosed
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.header import NoHeader
-from pocketmq.remoting.server import ChannelClosed
 
 ECHO, HOLD, REFUSE, CLOSE = 1, 2, 3, 4
 

@@ -35,7 +35,7 @@ _MSG_REGION_ENTRY: Final = "MSG_REGION\x01"
 _PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 _LITE_TOPIC: Final = "__LITE_TOPIC"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
-_RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG, _PRIORITY, _LITE_TOPIC}
+RARE_PROPERTIES: Final = DELAYING_PROPERTIES | {TRAN_MSG, _PRIORITY, _LITE_TOPIC}
 _NOT_IN_BATCH: Final = DELAYING_PROPERTIES | {_PRIORITY, _LITE_TOPIC}
 _SUCCESS: Final = ResponseCode.SUCCESS  # faster than an enum look-up per send
 
@@ -82,7 +82,7 @@ def _send(services: Services, request: Request[SendMessageRequestHeader], topic_
     if queue_id < 0:
         queue_id = any_queue(topic_config)
     properties, text = split_properties(header.properties)
-    is_rare = not _RARE_PROPERTIES.isdisjoint(properties)
+    is_rare = not RARE_PROPERTIES.isdisjoint(properties)
     if is_rare:
         queue_id, text = _by_priority(topic_config, queue_id, properties, text)
     message = Message(

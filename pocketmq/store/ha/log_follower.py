@@ -214,7 +214,7 @@ class LogFollower:
             self._damage = f"the record at {self._dispatched} of the master's log is damaged: {error}"
             raise FollowError(self._damage) from None
         requests = self._requests(view, at)
-        self._log.tail.undispatched += requests
+        self._log.tail.undispatched.extend(requests)
         self._log.last_store_timestamp_ms = requests[0].store_timestamp_ms
         return size
 

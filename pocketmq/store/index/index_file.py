@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk.disk import Disk
+from pocketmq.store.format.lane_units import LaneUnits
 from pocketmq.store.format.layout import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
@@ -125,6 +126,20 @@ class IndexFile:
         self.end_physical_offset, self.end_timestamp_ms = places[taken - 1]
         self._write_header()
         return taken
+
+    def has_room(self, count: int) -> bool:
+        """Return whether `count` entries fit."""
+        return self.index_count + count <= self._index_count_max
+
+    def put_units(self, units: LaneUnits, last: Place) -> None:
+        """Add the entries of the compiled lane, of which `last` is that of the last one. They must fit. Raises OSError."""
+        self._reserve(self.index_count + units.pending[1])
+        header = (self.index_count, self.hash_slot_count, self.begin_timestamp_ms, self.begin_physical_offset)
+        self.index_count, self.hash_slot_count, self.begin_timestamp_ms, self.begin_physical_offset = units.index(
+            self._region.view, self._slot_count, header
+        )
+        self.end_physical_offset, self.end_timestamp_ms = last
+        self._write_header()
 
     def put_many(
         self,

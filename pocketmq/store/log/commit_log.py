@@ -21,6 +21,7 @@ from pocketmq.store.disk.disk import NO_ROOM, Disk, no_room
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.format.lane_units import QueueKey
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
@@ -45,12 +46,13 @@ from pocketmq.store.format.record import (
     BadRecordError,
     TagsCode,
     bounds,
+    decode_dispatch_request,
     encode_record,
     record_size,
     topic_part,
 )
 from pocketmq.store.log.log_directories import directory_for
-from pocketmq.store.log.log_tail import LogTail, QueueKey
+from pocketmq.store.log.log_tail import LogTail
 from pocketmq.store.log.message_limits import MessageLimits
 
 log = logging.getLogger("store")
@@ -77,7 +79,7 @@ class CommitLog:
             open_files=open_files, reserve_step=_RESERVE_STEP, more_directories=more_directories,
             directory_for=partial(directory_for, config, disk) if more_directories else None,
         )  # fmt: skip
-        self.tail = LogTail(config)
+        self.tail = LogTail(config, self._request_at)
         # Why nothing may be appended at the moment, or None; set by `refuse`.
         self.refusal: str | None = None
         self.last_store_timestamp_ms = 0
@@ -98,8 +100,8 @@ class CommitLog:
         self.multi_dispatch: MultiDispatch | None = None
         if config.enable_multi_dispatch:
             self.multi_dispatch = MultiDispatch(with_lmq=config.enable_lmq, lmq_max=config.max_lmq_consume_queue_num)
-        # Physical offset up to which `put` needs no further checks; 0 while messages need them.
-        self._plain_end = 0
+        self.plain_end = 0
+        """Physical offset up to which a put needs no further checks; 0 while messages need them."""
         self._next: MappedFile | None = None
         self._next_warmed = 0  # bytes of the next file that have been written to the disk as zeros
         # Guards these three, the last file and the refusals against concurrent use by the loop and other threads.
@@ -116,7 +118,7 @@ class CommitLog:
         if (
             topic_bytes is None
             or physical_offset + (size := _SIZE_WITHOUT_PARTS + body_size + len(topic_bytes) + properties_size)
-            > self._plain_end
+            > self.plain_end
             or body_size > self._body_size_max
             or properties_size > PROPERTIES_SIZE_MAX
             or message.sys_flag & TRANSACTION_UNQUEUED_FLAG
@@ -240,6 +242,15 @@ class CommitLog:
         """Write the appended records to the file. Afterwards they survive a process kill."""
         self.tail.write()
 
+    def is_plain_topic(self, topic: str) -> bool:
+        """Return whether records of the topic may be put as ordinary ones: version 1, and not refused."""
+        return self._topic_part(topic)[0] == MESSAGE_MAGIC_CODE and topic not in self.refused_topics
+
+    def _request_at(self, physical_offset: int) -> DispatchRequest:
+        record = self.record_at(physical_offset)
+        assert record is not None, "a record of this turn is in the log"
+        return decode_dispatch_request(record, 0, self._tags_code)
+
     def _topic_part(self, topic: str) -> tuple[int, bytes]:
         plain = self._plain_topics.get(topic)
         if plain is not None:
@@ -266,17 +277,17 @@ class CommitLog:
             else:
                 self.refusal_log.over(cause)
             self.refusal = next(iter(self.refusals.values()), None)
-            self._update_plain_end()
+            self._updateplain_end()
 
     def _refused(self, cause: str, reason: str, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> PutResult:
         """Log and return the refusal of a message for a reason on the broker's side."""
         self.refusal_log.refused(cause, reason)
         return PutResult(status, reason=reason)
 
-    def _update_plain_end(self) -> None:
+    def _updateplain_end(self) -> None:
         """Update the position up to which `put` needs no further checks."""
         last, is_free = self.tail.file, self.refusal is None and self.multi_dispatch is None
-        self._plain_end = last.start_offset + last.reserved - BLANK_SIZE if last is not None and is_free else 0
+        self.plain_end = last.start_offset + last.reserved - BLANK_SIZE if last is not None and is_free else 0
 
     def _make_room(self, size: int) -> PutResult | None:
         """Reserve `size` bytes at the log's end, beginning a new file if necessary. Return None or the refusal."""
@@ -293,7 +304,7 @@ class CommitLog:
                 end_offset = file.end_offset + size
             file.reserve(end_offset - file.start_offset)
             with self._lock:
-                self._update_plain_end()
+                self._updateplain_end()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 return self._refused("next file", f"next CommitLog file: {error}", PutStatus.CREATE_MAPPED_FILE_FAILED)
@@ -337,7 +348,7 @@ class CommitLog:
         """Make `file` the last file, which stays mapped and, with lockMappedFileEnable, locked in memory."""
         last = self.tail.file
         self.tail.continue_in(file)
-        self._update_plain_end()
+        self._updateplain_end()
         file.pinned = True
         if last is not None:
             last.pinned = False

@@ -4,20 +4,19 @@ It owns the next queue offset of each queue, the physical offset of the next rec
 that wait. The records of one event-loop turn are written together, before queues, senders or other files use them.
 """
 
-from collections.abc import Container, Iterable, Set
+from collections.abc import Callable, Container, Iterable, Set
 from time import monotonic
 from typing import Final
 
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.mapped_file import MappedFile
+from pocketmq.store.format.lane_units import LaneUnits, QueueKey
 from pocketmq.store.format.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_TYPE_MASK,
     TRANSACTION_UNQUEUED_FLAG,
     DispatchRequest,
 )
-
-QueueKey = tuple[str, int]
 
 # Bytes that are buffered within a turn before they are written.
 _UNWRITTEN_MAX: Final = 1 << 20
@@ -26,27 +25,38 @@ _BUSY_FOR_S: Final = 0.05
 
 
 class LogTail:
-    """End of the log in its last `file`; `end_offset` is the physical offset of the next record. Not thread-safe."""
+    """End of the log in its last `file`; `end_offset` is the physical offset of the next record. Not thread-safe.
+
+    The records of a turn have their dispatch requests in `undispatched`, or units in the compiled lane if it made all of
+    them; the units become requests as soon as a request follows them or somebody asks for requests.
+    """
 
     __slots__ = (
         "_busy_after_s",
+        "_lane",
+        "_request_at",
+        "_undispatched",
         "_unwritten",
         "_write_beyond",
         "busy_until_s",
         "end_offset",
         "file",
         "longest_wait_s",
+        "has_units",
         "queue_offsets",
-        "undispatched",
     )
 
-    def __init__(self, config: MessageStoreConfig) -> None:
+    def __init__(self, config: MessageStoreConfig, request_at: Callable[[int], DispatchRequest]) -> None:
+        """`request_at` decodes the dispatch request of the written record at a physical offset."""
         self.file: MappedFile | None = None
         self.end_offset = 0
         self.queue_offsets: dict[QueueKey, int] = {}
         """The next offset of each queue."""
-        self.undispatched: list[DispatchRequest] = []
-        """Requests for the records that are not in queues and index yet, in log order."""
+        self._undispatched: list[DispatchRequest] = []
+        self._lane: LaneUnits | None = None
+        self._request_at = request_at
+        self.has_units = False
+        """Whether units of the compiled lane wait to be dispatched, behind `_undispatched`."""
         self._unwritten: list[bytes] = []
         self._write_beyond = 0
         self.busy_until_s = 0.0
@@ -61,11 +71,56 @@ class LogTail:
 
     def add(self, size: int, records: Iterable[bytes], requests: Iterable[DispatchRequest]) -> None:
         """Add records of `size` bytes in total, for which the file has space, and the requests to dispatch them."""
+        if self.has_units:
+            self._take_units()
         self.end_offset += size
         self._unwritten += records
-        self.undispatched += requests
+        self._undispatched += requests
         if self.end_offset > self._write_beyond:
             self.write()
+
+    def use_lane(self, lane: LaneUnits | None) -> None:
+        """Take units from `lane` from now on."""
+        if self.has_units:
+            self._take_units()
+        self._lane = lane
+
+    def add_served(self, size: int, records: bytes) -> None:
+        """Add records of the compiled lane, which has their units and their queues' next offsets."""
+        self.end_offset += size
+        self._unwritten.append(records)
+        self.has_units = True
+        if self.end_offset > self._write_beyond:
+            self.write()
+
+    @property
+    def undispatched(self) -> list[DispatchRequest]:
+        """Requests for the records that are not in queues and index yet, in log order."""
+        if self.has_units:
+            self._take_units()
+        return self._undispatched
+
+    @property
+    def units(self) -> LaneUnits | None:
+        """The units of the compiled lane, if they are all that waits."""
+        return self._lane if self.has_units and not self._undispatched else None
+
+    def units_dispatched(self) -> None:
+        """Forget the units, which are in queues and index."""
+        assert self._lane is not None
+        self._lane.clear()
+        self.has_units = False
+
+    def requests_dispatched(self) -> None:
+        """Forget the requests, which are in queues and index."""
+        self._undispatched = []
+
+    def _take_units(self) -> None:
+        """Replace the units by requests, decoded from the records."""
+        assert self._lane is not None
+        self.write()
+        self._undispatched += map(self._request_at, self._lane.physical_offsets())
+        self.units_dispatched()
 
     def write(self) -> None:
         """Write the records to the file. Afterwards they survive a process kill."""
@@ -87,7 +142,8 @@ class LogTail:
     @property
     def undispatched_bytes(self) -> int:
         """Number of bytes of the log from the first record on that is not in its queue yet."""
-        return self.end_offset - self.undispatched[0].physical_offset if self.undispatched else 0
+        undispatched = self.undispatched
+        return self.end_offset - undispatched[0].physical_offset if undispatched else 0
 
     def restart_offsets(self, topic: str, existing: Container[QueueKey]) -> None:
         """Let the queues of `topic` that are not `existing`, which were deleted, begin at offset 0 again."""

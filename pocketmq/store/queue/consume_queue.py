@@ -125,18 +125,28 @@ class ConsumeQueue:
                 return 0
             if skipped:
                 values, count, queue_offset = values[3 * skipped :], count - skipped, queue_offset + skipped
-        files = self._files if self._opened else self._open()
         if queue_offset > self.max_offset and self.min_offset == self.max_offset:
             self.begin_at(queue_offset)
-        data = unit_run_struct(count).pack(*values)
+        self._add(unit_run_struct(count).pack(*values), values[-3] + values[-2])
+        return count
+
+    def append_packed(self, queue_offset: int, data: bytes, end_offset: int) -> bool:
+        """Append consecutive units as bytes, whose last record ends at `end_offset`, unless they must be compared with
+        those in the queue, as `append` does; return whether they were appended. Raises OSError as `append` does."""
+        if queue_offset != self.max_offset or int.from_bytes(data[:8], "big") < self.max_physical_offset:
+            return False
+        self._add(data, end_offset)
+        return True
+
+    def _add(self, data: bytes, end_offset: int) -> None:
+        files = self._files if self._opened else self._open()
         file = files.writable()
         if len(data) <= file.size - file.wrote:
             file.append(data)
         else:
-            self._files.append(data)
-        self.max_offset += count
-        self.max_physical_offset = values[-3] + values[-2]
-        return count
+            files.append(data)
+        self.max_offset += len(data) // _UNIT_SIZE
+        self.max_physical_offset = end_offset
 
     def _known(self, queue_offset: int, values: Sequence[int]) -> int:
         """Return how many units at the beginning of `values` are in the queue already."""

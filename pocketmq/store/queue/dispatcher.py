@@ -6,6 +6,7 @@ each held pull is woken once, and the keys of all records are hashed together.
 
 from collections.abc import Sequence
 
+from pocketmq.store.format.lane_units import LaneUnits
 from pocketmq.store.format.layout import EXT_ADDRESS_MAX
 from pocketmq.store.format.message import QUEUE_OFFSET_MAX, TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
 from pocketmq.store.index.index_service import IndexService
@@ -67,6 +68,29 @@ class Dispatcher:
                 arrivals.append(Arrival(key[0], key[1], queue.max_offset, tags_codes, newest_ms, size))
         if self._index is not None:
             self._index.put(requests)
+        self._arrivals = []
+        return arrivals
+
+    def dispatch_units(self, units: LaneUnits) -> list[Arrival] | None:
+        """Add the units of the compiled lane to queues and index, and return the queues that grew.
+
+        None if they must be dispatched as requests, because of an error or a rare case; some may be in queues already.
+        """
+        index, last = self._index, units.last
+        if last is None or self._queues.ext.writes or (index is not None and not index.has_room(units.pending[1])):
+            return None
+        queues, dirty, arrivals = self._queues.queues, self._queues.dirty, self._arrivals
+        try:
+            for key, queue_offset, data, tags_codes, size, end_offset in units.runs():
+                queue = queues.get(key)
+                if queue is None or not queue.append_packed(queue_offset, data, end_offset):
+                    return None
+                dirty[queue] = None
+                arrivals.append(Arrival(key[0], key[1], queue.max_offset, tags_codes, last[2], size))
+            if index is not None:
+                index.put_units(units)
+        except OSError:
+            return None  # dispatched as requests, which reports it
         self._arrivals = []
         return arrivals
 

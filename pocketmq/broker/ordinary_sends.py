@@ -1,0 +1,162 @@
+"""OrdinarySends: lets the compiled lane serve the sends at the front of a read that need no decision.
+
+Policy is here, mechanics are in `pocketmq.lane`. A send is *ordinary* if its topic exists, its answer need not wait
+(`AnswerGate.is_open`), and no property makes it delayed, transactional or otherwise special. All others, and all other
+requests, take the Python path, which would serve ordinary sends with the same result.
+"""
+
+import logging
+from collections.abc import Iterable
+from time import monotonic
+from typing import Any, Final
+
+from pocketmq.broker.handlers.send import RARE_PROPERTIES
+from pocketmq.broker.names import POP_CK, SYSTEM_PREFIX, WAIT
+from pocketmq.broker.put.put import CLUSTER
+from pocketmq.broker.services import Services
+from pocketmq.broker.tables.topic_config import PERM_WRITE
+from pocketmq.remoting.codes import JSON, ROCKETMQ, ResponseCode
+from pocketmq.remoting.command import Buffer, Response
+from pocketmq.remoting.headers.send import SendMessageResponseHeader
+from pocketmq.remoting.layout import BINARY_FIXED_STRUCT
+from pocketmq.remoting.server import Channel
+from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
+
+log = logging.getLogger("broker")
+
+PLAIN_PROPERTIES: Final = frozenset(
+    (
+        KEYS, TAGS, UNIQ_KEY, WAIT, "BUYER_ID", "CORRELATION_ID", "INSTANCE_ID", "MQ2_FLAG", "MSG_REGION", "MSG_TYPE",
+        "ORIGIN_MESSAGE_ID", "PUSH_REPLY_TIME", "REPLY_TO_CLIENT", "TRACE_ON", "TTL", "__SHARDINGKEY",
+    )
+) - RARE_PROPERTIES - {POP_CK, CLUSTER}  # fmt: skip
+"""RocketMQ's own properties with which a message can be ordinary. Names with a lower-case letter that do not begin with an
+underscore are users' own and ordinary, too; the lane takes no message with any other name."""
+
+_HOST_SIZE: Final = 8
+
+
+class OrdinarySends:
+    """Serves reads with the compiled lane, of whose topics and place in the log it keeps account."""
+
+    def __init__(self, services: Services, lane_class: Any, frame_size_max: int, header_size_max: int) -> None:
+        """`lane_class`: `Lane` of the compiled module. The sizes are the limits of a frame and of its header."""
+        self._services = services
+        self._lane_class = lane_class
+        self._sizes = (services.store.config.max_message_size, frame_size_max, header_size_max)
+        self._log = services.store.commit_log
+        self._known: set[str] = set()
+        self._store_host = b""
+        self._lane: Any = None
+        self._renew()
+        services.topics.topic_changed.subscribe(self._topic_changed)
+        services.topics.rolled_back.subscribe(self._topics_changed)
+
+    def serve(self, channel: Channel, data: bytes, out: list[Buffer]) -> int:
+        """Serve the ordinary sends at the front of `data`, and append the answers to `out`. Return the bytes served."""
+        commit_log = self._log
+        served: int = 0
+        tail = commit_log.tail
+        if commit_log.plain_end <= tail.end_offset or not self._can_serve():
+            return 0
+        store_time_ms = max(self._services.clock.message_time_ms(), commit_log.last_store_timestamp_ms)
+        while True:
+            offset = tail.end_offset
+            used, end_offset, records, answers, unknown = self._lane.serve(
+                data[served:] if served else data, channel.host_bytes, offset, commit_log.plain_end - offset, store_time_ms
+            )
+            if records is not None:
+                commit_log.last_store_timestamp_ms = store_time_ms
+                tail.add_served(end_offset - offset, records)
+                if answers is not None:
+                    out.append(answers)
+            served += int(used)
+            if unknown is None or not self._learn(unknown):
+                return served
+
+    def _can_serve(self) -> bool:
+        """Return whether sends need no decision now: none is refused, late or changed, and no answer waits."""
+        services = self._services
+        config, began_s = services.config, services.turn.began_s
+        if not services.gate.is_open or config.trace_topic_enable or config.start_accept_send_request_time_stamp:
+            return False
+        if config.broker_fast_failure_enable:
+            is_late = (monotonic() - began_s) * 1000 > config.wait_time_mills_in_send_queue
+            if is_late or began_s < self._log.tail.busy_until_s:
+                return False
+        if services.store_host is not self._store_host:
+            self._renew()
+        return self._lane is not None and config.broker_permission & PERM_WRITE != 0
+
+    def _renew(self) -> None:
+        """Make the lane anew for the present store host; there is none for an IPv6 address."""
+        services, tail = self._services, self._log.tail
+        tail.use_lane(None)
+        self._store_host, self._lane = services.store_host, None
+        self._known.clear()
+        if len(services.store_host) != _HOST_SIZE:
+            return
+        config = services.config
+        added = f"{CLUSTER}\x01{config.broker_cluster_name}".encode()
+        properties = [name.encode() for name in PLAIN_PROPERTIES]
+        self._lane = self._lane_class(
+            tail.queue_offsets, services.store_host, properties, added, self._sizes,
+            _json_template(services.store_host, config.region_id, config.trace_on),
+            _binary_template(services.store_host, config.region_id, config.trace_on),
+        )  # fmt: skip
+        tail.use_lane(self._lane)
+
+    def _learn(self, topic: str) -> bool:
+        """Name a topic to the lane. Return False if it does not exist: the Python path creates it, or refuses the send."""
+        if self._services.topics.table.get(topic) is None:
+            return False
+        self._known.add(topic)
+        self._lane.learn(topic, self._queues(topic))
+        return True
+
+    def _queues(self, topic: str) -> list[tuple[str, int]]:
+        """Return the keys of a topic's queues; none if its messages are never ordinary."""
+        services = self._services
+        config = services.topics.table.get(topic)
+        if (
+            config is None
+            or config.topic_filter_type != "SINGLE_TAG"
+            or topic.startswith(("%", SYSTEM_PREFIX))
+            or topic in services.topics.not_allowed_send_topics
+            or not self._log.is_plain_topic(topic)
+        ):
+            return []
+        return [(topic, queue_id) for queue_id in range(max(config.write_queue_nums, config.read_queue_nums))]
+
+    def _topic_changed(self, topic: str) -> None:
+        if topic in self._known:
+            self._lane.learn(topic, self._queues(topic))
+
+    def _topics_changed(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._topic_changed(topic)
+
+
+def _json_template(store_host: bytes, region_id: str, trace_on: bool) -> list[bytes]:
+    """Return the pieces of an answer in JSON around physical offset, queue id, queue offset and opaque."""
+    marks = ("0123456789ABCDEF", "1000000001", "1000000002", "1000000003")
+    message_id, queue_id, queue_offset = store_host.hex().upper() + marks[0], int(marks[1]), int(marks[2])
+    header = SendMessageResponseHeader(message_id, queue_id, queue_offset, None, region_id, trace_on)
+    text, pieces = _header_of(header, int(marks[3]), JSON), []
+    for mark in marks:
+        piece, text = text.split(mark.encode(), 1)
+        pieces.append(piece)
+    return [*pieces, text]
+
+
+def _binary_template(store_host: bytes, region_id: str, trace_on: bool) -> tuple[bytes, bytes]:
+    """Return what begins and what ends an answer in the binary serialisation: before the opaque, after the queue offset."""
+    header = SendMessageResponseHeader("", 0, 1000000002, None, region_id, trace_on)
+    text = _header_of(header, 0, ROCKETMQ)
+    return text[: BINARY_FIXED_STRUCT.size - 8], text.partition(b"1000000002")[2]
+
+
+def _header_of(header: SendMessageResponseHeader, opaque: int, serialize_type: int) -> bytes:
+    out: list[Buffer] = []
+    Response(ResponseCode.SUCCESS, header).encode_into(out, opaque, serialize_type)
+    return bytes(out[0][8:])

@@ -1,0 +1,34 @@
+"""The compiled lane: sends of ordinary messages without the interpreter, in Rust (`crate`).
+
+It is optional. Without the compiled module, which `make setup` builds where cargo is installed, or with POCKETMQ_LANE=0 in
+the environment, the Python path serves every request; it gives the same bytes, as tests show. POCKETMQ_LANE=1 requires it.
+"""
+
+import os
+from importlib import import_module
+from typing import Any, Final
+
+VARIABLE: Final = "POCKETMQ_LANE"
+"""Environment variable: 0 turns the lane off, 1 makes its absence an error."""
+
+
+class LaneMissing(RuntimeError):
+    """The compiled module is required and cannot be imported."""
+
+
+def compiled_lane() -> tuple[Any, str]:
+    """Return the class `Lane` of the compiled module, or None, and a text that says why.
+
+    Raises LaneMissing if POCKETMQ_LANE=1 and there is none, ValueError for another value of that variable.
+    """
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted not in ("", "0", "1"):
+        raise ValueError(f"{VARIABLE}={wanted!r} in the environment must be 0 or 1")
+    if wanted == "0":
+        return None, f"off ({VARIABLE}=0)"
+    try:
+        return import_module("pocketmq.lane._lane").Lane, "on"
+    except ImportError as error:
+        if wanted == "1":
+            raise LaneMissing(f"{VARIABLE}=1, but the compiled lane cannot be used: {error}") from None
+        return None, "off (it is not built; `make setup` builds it where cargo is installed)"

@@ -1,0 +1,22 @@
+//! The compiled lane of PocketMQ: what the broker does with an ordinary message, without the interpreter.
+//!
+//! It serves the frames at the front of a read that are ordinary sends, and stops before the first other one without any
+//! effect. The Python path serves all frames and gives the same bytes; policy (access, limits, delays, transactions) is
+//! there alone. Frames come from the network: no module but `python` may use unsafe code, and nothing panics on any input.
+
+#![warn(clippy::all)]
+
+#[forbid(unsafe_code)]
+pub mod answer;
+#[forbid(unsafe_code)]
+pub mod header;
+#[forbid(unsafe_code)]
+pub mod index;
+#[forbid(unsafe_code)]
+pub mod properties;
+#[cfg(feature = "python")]
+mod python;
+#[forbid(unsafe_code)]
+pub mod serve;
+#[forbid(unsafe_code)]
+pub mod text;

@@ -1,0 +1,162 @@
+//! The lane as Python sees it: the module `pocketmq.lane._lane`.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::answer::Templates;
+use crate::index::{self, IndexState};
+use crate::properties::Rules;
+use crate::serve::{Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
+
+/// Next offsets in the dict of the log's end, by the keys of the topics' queues.
+struct DictOffsets<'a, 'py> {
+    dict: &'a Bound<'py, PyDict>,
+    keys: &'a [Vec<Py<PyTuple>>],
+}
+
+impl DictOffsets<'_, '_> {
+    fn key(&self, topic: usize, queue: usize) -> Option<&Bound<'_, PyTuple>> {
+        Some(self.keys.get(topic)?.get(queue)?.bind(self.dict.py()))
+    }
+}
+
+impl NextOffsets for DictOffsets<'_, '_> {
+    fn get(&self, topic: usize, queue: usize) -> Option<i64> {
+        self.dict.get_item(self.key(topic, queue)?).ok()??.extract().ok()
+    }
+
+    fn set(&mut self, topic: usize, queue: usize, next: i64) -> Option<()> {
+        self.dict.set_item(self.key(topic, queue)?, next).ok()
+    }
+}
+
+/// Bytes used, physical offset of the log's new end, records, answers, name of an unknown topic.
+type Served<'py> = (usize, i64, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, Option<String>);
+/// Key of the queue, first queue offset, units, tags codes, bytes of the records, end of the last record.
+type PyRun<'py> = (Py<PyTuple>, i64, Bound<'py, PyBytes>, Vec<i64>, i64, i64);
+
+#[pyclass]
+struct Lane {
+    server: Server,
+    /// Keys of the queues of each topic, by the topic's number.
+    keys: Vec<Vec<Py<PyTuple>>>,
+    next_offsets: Py<PyDict>,
+}
+
+#[pymethods]
+impl Lane {
+    /// `next_offsets`: (topic, queue id) -> next queue offset, shared with the log's end. `properties`: names of RocketMQ's
+    /// own properties that an ordinary message may have. `added`: the entry added to all properties. `sizes`: maxima of body,
+    /// frame and header. `json`, `binary`: the templates of an answer (`answer::Templates`).
+    #[new]
+    fn new(
+        next_offsets: Py<PyDict>, store_host: &[u8], properties: Vec<Vec<u8>>, added: Vec<u8>, sizes: (usize, usize, usize),
+        json: [Vec<u8>; 5], binary: (Vec<u8>, Vec<u8>),
+    ) -> PyResult<Self> {
+        let host: [u8; HOST_SIZE] =
+            store_host.try_into().map_err(|_| PyValueError::new_err("the store host must be an IPv4 address with its port"))?;
+        let templates = Templates {
+            json,
+            binary_start: binary.0,
+            binary_end: binary.1,
+            store_host: store_host.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect(),
+        };
+        let limits = Limits { body_size_max: sizes.0, frame_size_max: sizes.1, header_size_max: sizes.2 };
+        let server = Server::new(limits, templates, Rules::new(properties, added), host);
+        Ok(Lane { server, keys: Vec::new(), next_offsets })
+    }
+
+    /// Name a topic with the keys (topic, queue id) of its queues; without keys none of its messages is ordinary.
+    fn learn(&mut self, topic: &str, keys: Vec<Py<PyTuple>>) {
+        let number = self.server.learn(topic.as_bytes(), keys.len());
+        if number == self.keys.len() {
+            self.keys.push(keys);
+        } else {
+            // Keys of queues that the topic no longer has are kept, as their units may wait.
+            let known = &mut self.keys[number];
+            for (index, key) in keys.into_iter().enumerate().skip(known.len()) {
+                debug_assert_eq!(index, known.len());
+                known.push(key);
+            }
+        }
+    }
+
+    /// Serve the ordinary sends at the front of `data`, whose records are appended at `offset` if `room` suffices.
+    fn serve<'py>(
+        &mut self, py: Python<'py>, data: &[u8], born_host: &[u8], offset: i64, room: i64, store_time_ms: i64,
+    ) -> Served<'py> {
+        let mut place = Place { physical_offset: offset, room, store_time_ms, born_host };
+        let dict = self.next_offsets.bind(py);
+        let (used, stop) = self.server.serve(data, &mut place, &mut DictOffsets { dict, keys: &self.keys });
+        let bytes = |data: &[u8]| (!data.is_empty()).then(|| PyBytes::new(py, data));
+        let unknown = match stop {
+            Stop::Done => None,
+            Stop::UnknownTopic(name) => String::from_utf8(name).ok(),
+        };
+        (used, place.physical_offset, bytes(&self.server.records), bytes(&self.server.answers), unknown)
+    }
+
+    /// Number of units that wait for `runs`, and of their hashes for `index`.
+    #[getter]
+    fn pending(&self) -> (usize, usize) {
+        (self.server.units.len(), self.server.hashes.len())
+    }
+
+    /// The waiting units by queue.
+    fn runs<'py>(&mut self, py: Python<'py>) -> Vec<PyRun<'py>> {
+        let runs = self.server.runs();
+        let keys = &self.keys;
+        runs.into_iter()
+            .map(|run| {
+                let key = keys[run.topic as usize][run.queue as usize].clone_ref(py);
+                (key, run.first_offset, PyBytes::new(py, &run.units), run.tags_codes, run.size, run.end_offset)
+            })
+            .collect()
+    }
+
+    /// Add the hashes to a mapped index file; return the header's new (count, used slots, begin ms, begin offset).
+    fn index(
+        &self, file: &Bound<'_, PyAny>, slot_count: u32, header: (i64, i64, i64, i64),
+    ) -> PyResult<(i64, i64, i64, i64)> {
+        let buffer = PyBuffer::<u8>::get(file)?;
+        let pointer = buffer.as_slice_ptr().filter(|_| !buffer.readonly());
+        let mut pointer = pointer.ok_or_else(|| PyValueError::new_err("the index file is not writable"))?;
+        // SAFETY: `buffer` keeps the memory, and only the thread that is in this call, with the interpreter's lock, writes it.
+        let bytes = unsafe { pointer.as_mut() };
+        let mut state = IndexState { count: header.0, used_slots: header.1, begin_ms: header.2, begin_offset: header.3 };
+        index::put(bytes, slot_count, &mut state, &self.server.units, &self.server.hashes)
+            .ok_or_else(|| PyValueError::new_err("the index file has no room"))?;
+        Ok((state.count, state.used_slots, state.begin_ms, state.begin_offset))
+    }
+
+    /// (physical offset, size, store time in ms) of the last record that has waiting units.
+    #[getter]
+    fn last(&self) -> Option<(i64, u32, i64)> {
+        self.server.units.last().map(|unit| (unit.physical_offset, unit.size, unit.store_time_ms))
+    }
+
+    /// (physical offset, store time in ms) of the last record that has hashes.
+    #[getter]
+    fn last_indexed(&self) -> Option<(i64, i64)> {
+        let count = self.server.hashes.len() as u32;
+        let first = self.server.units.partition_point(|unit| unit.hashes_end < count);
+        self.server.units.get(first).filter(|_| count > 0).map(|unit| (unit.physical_offset, unit.store_time_ms))
+    }
+
+    /// Physical offsets of the records whose units wait.
+    fn physical_offsets(&self) -> Vec<i64> {
+        self.server.units.iter().map(|unit: &Unit| unit.physical_offset).collect()
+    }
+
+    /// Forget the waiting units.
+    fn clear(&mut self) {
+        self.server.clear_units();
+    }
+}
+
+#[pymodule]
+fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Lane>()
+}

@@ -1,0 +1,358 @@
+//! Serving the ordinary sends at the front of a read: from frames to records, units and answers.
+
+use std::collections::HashMap;
+
+use crate::answer::{Stored, Templates};
+use crate::header::{read_binary, read_json, u32_at, Head, Names};
+use crate::properties::Rules;
+use crate::text::{java_hash, key_hash};
+
+const SEND: usize = 10;
+const SEND_V2: usize = 310;
+/// Fields of a send, whose numbers are those of the letters of its V2 form without gaps.
+const SEND_NAMES: Names = &[
+    b"producerGroup", b"topic", b"defaultTopic", b"defaultTopicQueueNums", b"queueId", b"sysFlag", b"bornTimestamp", b"flag",
+    b"properties", b"reconsumeTimes", b"unitMode", b"maxReconsumeTimes", b"batch", b"bname",
+];
+const SEND_V2_NAMES: Names = &[b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i", b"j", b"k", b"l", b"m", b"n"];
+const PRODUCER_GROUP: usize = 0;
+const TOPIC: usize = 1;
+const DEFAULT_TOPIC: usize = 2;
+const QUEUE_NUMS: usize = 3;
+const QUEUE_ID: usize = 4;
+const SYS_FLAG: usize = 5;
+const BORN: usize = 6;
+const FLAG: usize = 7;
+const PROPERTIES: usize = 8;
+const RECONSUME_TIMES: usize = 9;
+const UNIT_MODE: usize = 10;
+const MAX_RECONSUME_TIMES: usize = 11;
+const BATCH: usize = 12;
+const BROKER_NAME: usize = 13;
+
+const RESPONSE: i32 = 1;
+const ONEWAY: i32 = 2;
+/// Bits of sysFlag with a meaning for the store: transactions, IPv6 hosts, 5.x's batches.
+const SYS_FLAG_NOT_ORDINARY: i32 = 0xFC;
+const MAGIC_CODE: u32 = 0xDAA3_20A7;
+const FIXED_SIZE: usize = 88;
+const PROPERTIES_SIZE_MAX: usize = 32767;
+pub const HOST_SIZE: usize = 8;
+const NO_RUN: u32 = u32::MAX;
+
+/// Limits of the broker, in bytes.
+pub struct Limits {
+    pub body_size_max: usize,
+    pub frame_size_max: usize,
+    pub header_size_max: usize,
+}
+
+/// A topic that may be ordinary, and its number of queues.
+struct Topic {
+    name: Vec<u8>,
+    /// Java hash of `topic#`, with which the hash of an index key begins.
+    key_prefix: u32,
+    queue_count: usize,
+    /// For `runs`: the run of each queue, or NO_RUN.
+    run_of: Vec<u32>,
+}
+
+/// Next offsets of queues, which the caller owns.
+pub trait NextOffsets {
+    /// The next offset of a queue; None if it is not known or cannot be read.
+    fn get(&self, topic: usize, queue: usize) -> Option<i64>;
+    /// Set it; None if that is impossible, and nothing has changed.
+    fn set(&mut self, topic: usize, queue: usize, next: i64) -> Option<()>;
+}
+
+/// Where the log stands, for one call.
+pub struct Place<'a> {
+    pub physical_offset: i64,
+    /// Bytes that may be appended.
+    pub room: i64,
+    pub store_time_ms: i64,
+    pub born_host: &'a [u8],
+}
+
+/// What queues and index need of a record.
+#[derive(Clone, Copy)]
+pub struct Unit {
+    pub topic: u32,
+    pub queue: u32,
+    pub size: u32,
+    pub queue_offset: i64,
+    pub physical_offset: i64,
+    pub tags_code: i64,
+    pub store_time_ms: i64,
+    /// End of its hashes in `Server::hashes`; they begin where those of the unit before it end.
+    pub hashes_end: u32,
+}
+
+/// The units of one queue that are dispatched together.
+pub struct Run {
+    pub topic: u32,
+    pub queue: u32,
+    pub first_offset: i64,
+    /// Units as a ConsumeQueue has them, 20 bytes each.
+    pub units: Vec<u8>,
+    pub tags_codes: Vec<i64>,
+    pub size: i64,
+    pub end_offset: i64,
+}
+
+/// Why serving stopped.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All bytes are served, or the rest is not ordinary or not complete.
+    Done,
+    /// The next frame is of a topic that the caller has not named, and which has this name.
+    UnknownTopic(Vec<u8>),
+}
+
+/// Serves sends, and keeps the units of the records until they are dispatched.
+pub struct Server {
+    limits: Limits,
+    templates: Templates,
+    rules: Rules,
+    store_host: [u8; HOST_SIZE],
+    topics: Vec<Topic>,
+    by_name: HashMap<Vec<u8>, usize>,
+    scratch: Vec<u8>,
+    stored_properties: Vec<u8>,
+    pub records: Vec<u8>,
+    pub answers: Vec<u8>,
+    pub units: Vec<Unit>,
+    pub hashes: Vec<u32>,
+}
+
+impl Server {
+    pub fn new(limits: Limits, templates: Templates, rules: Rules, store_host: [u8; HOST_SIZE]) -> Self {
+        Server {
+            limits,
+            templates,
+            rules,
+            store_host,
+            topics: Vec::new(),
+            by_name: HashMap::new(),
+            scratch: Vec::new(),
+            stored_properties: Vec::new(),
+            records: Vec::new(),
+            answers: Vec::new(),
+            units: Vec::new(),
+            hashes: Vec::new(),
+        }
+    }
+
+    /// Name a topic, and return its number. Without queues none of its messages is ordinary.
+    pub fn learn(&mut self, name: &[u8], queue_count: usize) -> usize {
+        let number = *self.by_name.entry(name.to_vec()).or_insert(self.topics.len());
+        if number == self.topics.len() {
+            let key_prefix = java_hash(java_hash(0, name), b"#");
+            self.topics.push(Topic { name: name.to_vec(), key_prefix, queue_count: 0, run_of: Vec::new() });
+        }
+        let topic = &mut self.topics[number];
+        topic.queue_count = queue_count;
+        // Not shortened: units of queues that the topic no longer has may wait.
+        topic.run_of.resize(topic.run_of.len().max(queue_count), NO_RUN);
+        number
+    }
+
+    /// Serve the ordinary sends at the front of `data`: fill `records` and `answers`, add units and hashes, move `place`.
+    /// Return the number of bytes served and why it stopped.
+    pub fn serve(&mut self, data: &[u8], place: &mut Place, offsets: &mut impl NextOffsets) -> (usize, Stop) {
+        self.records.clear();
+        self.answers.clear();
+        let (mut at, mut stop) = (0, Stop::Done);
+        if place.born_host.len() == HOST_SIZE {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            while let Some(size) = self.serve_one(&data[at..], place, offsets, &mut scratch, &mut stop) {
+                at += size;
+            }
+            self.scratch = scratch;
+        }
+        (at, stop)
+    }
+
+    /// Serve the frame at the front of `data` and return its size; None, without any effect, if it is not ordinary.
+    fn serve_one(
+        &mut self, data: &[u8], place: &mut Place, offsets: &mut impl NextOffsets, scratch: &mut Vec<u8>, stop: &mut Stop,
+    ) -> Option<usize> {
+        let frame_size = (u32_at(data, 0)? as usize).checked_add(4)?;
+        let mark = u32_at(data, 4)?;
+        let (serialize_type, header_size) = ((mark >> 24) as u8, (mark & 0xFF_FFFF) as usize);
+        if frame_size > self.limits.frame_size_max || header_size > self.limits.header_size_max {
+            return None;
+        }
+        let frame = data.get(..frame_size)?;
+        let (header, body) = (frame.get(8..8 + header_size)?, frame.get(8 + header_size..)?);
+        let head = read_send(serialize_type, header, scratch)?;
+        self.put(&head, serialize_type, body, place, offsets, stop)?;
+        Some(frame_size)
+    }
+
+    fn put(
+        &mut self, head: &Head, serialize_type: u8, body: &[u8], place: &mut Place, offsets: &mut impl NextOffsets,
+        stop: &mut Stop,
+    ) -> Option<()> {
+        let message = Message::of(head, body, self.limits.body_size_max)?;
+        let Some(&topic_number) = self.by_name.get(message.topic) else {
+            *stop = Stop::UnknownTopic(message.topic.to_vec());
+            return None;
+        };
+        let topic = &self.topics[topic_number];
+        let queue = usize::try_from(message.queue_id).ok().filter(|queue| *queue < topic.queue_count)?;
+        // The first message of a queue is not ordinary: the broker limits how fast queues are created.
+        let queue_offset = offsets.get(topic_number, queue).filter(|next| *next > 0)?;
+        let properties = self.rules.store(message.properties, &mut self.stored_properties)?;
+        let stored = &self.stored_properties;
+        let size = FIXED_SIZE + body.len() + 1 + topic.name.len() + 2 + stored.len();
+        if size as i64 > place.room || stored.len() > PROPERTIES_SIZE_MAX {
+            return None;
+        }
+        offsets.set(topic_number, queue, queue_offset + 1)?;
+        let fixed = message.fixed(size, body, queue_offset, place, &self.store_host);
+        self.records.reserve(size);
+        self.records.extend_from_slice(&fixed);
+        self.records.extend_from_slice(body);
+        self.records.push(topic.name.len() as u8);
+        self.records.extend_from_slice(&topic.name);
+        self.records.extend_from_slice(&(stored.len() as u16).to_be_bytes());
+        self.records.extend_from_slice(stored);
+        let prefix = topic.key_prefix;
+        if !properties.uniq_key.is_empty() {
+            self.hashes.push(key_hash(java_hash(prefix, properties.uniq_key)));
+        }
+        for key in properties.keys.split(|byte| *byte == b' ').filter(|key| !key.is_empty()) {
+            self.hashes.push(key_hash(java_hash(prefix, key)));
+        }
+        let tags_code = if properties.tags.is_empty() { 0 } else { i64::from(java_hash(0, properties.tags) as i32) };
+        self.units.push(Unit {
+            topic: topic_number as u32,
+            queue: queue as u32,
+            size: size as u32,
+            queue_offset,
+            physical_offset: place.physical_offset,
+            tags_code,
+            store_time_ms: place.store_time_ms,
+            hashes_end: self.hashes.len() as u32,
+        });
+        if head.flag & ONEWAY == 0 {
+            let stored = Stored { physical_offset: place.physical_offset, queue_id: message.queue_id, queue_offset };
+            self.templates.push(&mut self.answers, serialize_type, head.opaque, &stored);
+        }
+        place.physical_offset += size as i64;
+        place.room -= size as i64;
+        Some(())
+    }
+
+    /// The waiting units by queue, in the order of each queue's first.
+    pub fn runs(&mut self) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for unit in &self.units {
+            let slot = &mut self.topics[unit.topic as usize].run_of[unit.queue as usize];
+            if *slot == NO_RUN {
+                *slot = runs.len() as u32;
+                runs.push(Run {
+                    topic: unit.topic,
+                    queue: unit.queue,
+                    first_offset: unit.queue_offset,
+                    units: Vec::new(),
+                    tags_codes: Vec::new(),
+                    size: 0,
+                    end_offset: 0,
+                });
+            }
+            let run = &mut runs[*slot as usize];
+            run.units.extend_from_slice(&unit.physical_offset.to_be_bytes());
+            run.units.extend_from_slice(&unit.size.to_be_bytes());
+            run.units.extend_from_slice(&unit.tags_code.to_be_bytes());
+            run.tags_codes.push(unit.tags_code);
+            run.size += i64::from(unit.size);
+            run.end_offset = unit.physical_offset + i64::from(unit.size);
+        }
+        for run in &runs {
+            self.topics[run.topic as usize].run_of[run.queue as usize] = NO_RUN;
+        }
+        runs
+    }
+
+    /// Forget the units that were dispatched.
+    pub fn clear_units(&mut self) {
+        self.units.clear();
+        self.hashes.clear();
+    }
+}
+
+/// Read the header of a send of one message.
+fn read_send<'a>(serialize_type: u8, header: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<Head<'a>> {
+    match serialize_type {
+        0 if header.starts_with(b"{\"code\":310,") => read_json(header, b"{\"code\":310,", SEND_V2_NAMES, scratch),
+        0 => read_json(header, b"{\"code\":10,", SEND_NAMES, scratch),
+        1 if header.starts_with(&(SEND_V2 as u16).to_be_bytes()) => read_binary(header, SEND_V2, SEND_V2_NAMES),
+        1 => read_binary(header, SEND, SEND_NAMES),
+        _ => None,
+    }
+}
+
+/// The fields of an ordinary send.
+struct Message<'a> {
+    topic: &'a [u8],
+    properties: &'a [u8],
+    queue_id: i32,
+    sys_flag: i32,
+    born_ms: i64,
+    flag: i32,
+    reconsume_times: i32,
+}
+
+impl<'a> Message<'a> {
+    fn of(head: &Head<'a>, body: &[u8], body_size_max: usize) -> Option<Self> {
+        if head.flag & !ONEWAY != 0 || head.flag & RESPONSE != 0 || body.is_empty() || body.len() > body_size_max {
+            return None;
+        }
+        for required in [PRODUCER_GROUP, DEFAULT_TOPIC] {
+            head.string(required)??;
+        }
+        head.string(BROKER_NAME)?;
+        head.int32(QUEUE_NUMS)?;
+        head.int32_or(MAX_RECONSUME_TIMES, 0)?;
+        head.is_false(BATCH)?;
+        head.is_false(UNIT_MODE)?;
+        let message = Message {
+            topic: head.string(TOPIC)??,
+            properties: head.string(PROPERTIES)?.unwrap_or(b""),
+            queue_id: head.int32(QUEUE_ID)?,
+            sys_flag: head.int32(SYS_FLAG)?,
+            born_ms: head.int64(BORN)?,
+            flag: head.int32(FLAG)?,
+            reconsume_times: head.int32_or(RECONSUME_TIMES, 0)?,
+        };
+        (message.sys_flag >= 0 && message.sys_flag & SYS_FLAG_NOT_ORDINARY == 0).then_some(message)
+    }
+
+    /// The record up to its body.
+    fn fixed(&self, size: usize, body: &[u8], queue_offset: i64, place: &Place, store_host: &[u8]) -> [u8; FIXED_SIZE] {
+        let mut fixed = [0u8; FIXED_SIZE];
+        let mut at = 0;
+        let mut push = |bytes: &[u8]| {
+            fixed[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        push(&(size as u32).to_be_bytes());
+        push(&MAGIC_CODE.to_be_bytes());
+        push(&(crc32fast::hash(body) & 0x7FFF_FFFF).to_be_bytes());
+        push(&self.queue_id.to_be_bytes());
+        push(&self.flag.to_be_bytes());
+        push(&queue_offset.to_be_bytes());
+        push(&place.physical_offset.to_be_bytes());
+        push(&self.sys_flag.to_be_bytes());
+        push(&self.born_ms.to_be_bytes());
+        push(place.born_host);
+        push(&place.store_time_ms.to_be_bytes());
+        push(store_host);
+        push(&self.reconsume_times.to_be_bytes());
+        push(&0i64.to_be_bytes()); // no prepared transaction
+        push(&(body.len() as u32).to_be_bytes());
+        fixed
+    }
+}

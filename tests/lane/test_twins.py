@@ -1,0 +1,44 @@
+"""The compiled lane gives the same log, queues, index and answers as the Python path, byte for byte."""
+
+import itertools
+import os
+import random
+
+import pytest
+
+from pocketmq.lane import compiled_lane
+from tests.lane.mixes import requests
+from tests.lane.twins import Twins
+
+pytestmark = pytest.mark.skipif(
+    compiled_lane()[0] is None and not os.environ.get("CI"), reason="the compiled lane is not built"
+)
+COUNT = int(os.environ.get("LANE_REQUESTS", "15000"))
+"""Number of random requests; each kind occurs many times in the default."""
+READ_SIZES = (1, 7, 64, 700, 4096, 65536)
+
+
+async def run(seed: int, count: int) -> Twins:
+    """Send `count` random requests of a seed in reads of random sizes, some turns with several reads."""
+    rng = random.Random(seed)
+    twins = Twins(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20 * 300)
+    frames = requests(seed)
+    while count > 0:
+        for connection in rng.sample(range(4), rng.randrange(1, 4)):
+            burst = list(itertools.islice(frames, rng.choice((1, 1, 2, 5, 12, 40))))
+            count -= len(burst)
+            data = b"".join(burst)
+            size = rng.choice(READ_SIZES) if len(data) < 4000 else 65536
+            for at in range(0, len(data), size):
+                await twins.receive(connection, data[at : at + size])
+        twins.end_turn()
+        twins.advance(rng.choice((0, 1, 1000)))
+    return twins
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_random_requests_give_the_same_bytes(seed):
+    twins = await run(seed, COUNT // 4)
+    twins.compare_files()
+    assert twins.laned.in_lane > 0
+    twins.close()

@@ -1,0 +1,166 @@
+"""Two brokers with the same clock, one with the compiled lane and one without, that must do the same with the same bytes."""
+
+import asyncio
+import random
+from typing import Any
+
+from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.ordinary_sends import OrdinarySends
+from pocketmq.lane import compiled_lane
+from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.channels import Channels
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.layout import FRAME_SIZE_MAX
+from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.remoting.server import Channel
+from tests.broker.data_path import DataPath
+
+FOLDERS = ("commitlog", "consumequeue", "index")
+
+
+class Transport:
+    """Test double of a socket, which takes whatever is written."""
+
+    def __init__(self, port: int) -> None:
+        self.written = bytearray()
+        self.is_closed = False
+        self._peer = ("127.0.0.1", port)
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._peer if name == "peername" else None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Nothing is ever buffered."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.written += b"".join(parts)
+
+    def pause_reading(self) -> None:
+        """The test waits until all is served before it sends more."""
+
+    def resume_reading(self) -> None:
+        """See `pause_reading`."""
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+
+class Side:
+    """One of the brokers, with its connections."""
+
+    def __init__(self, *, with_lane: bool, topics: list[TopicConfig], **store: Any) -> None:
+        self.path = DataPath(**store)
+        services = self.services = self.path.services
+        services.turn.arm = lambda: None  # type: ignore[method-assign]  # turns end where the test says, on both sides
+        self.channels = Channels(services.turn, services.timers, limits=ConnectionLimits(), is_server=True)
+        services.topics.update(*topics)
+        self._dispatcher = Dispatcher(services, ROUTES)
+        self._connections: dict[int, tuple[Channel, Transport]] = {}
+        self.in_lane = 0
+        """Number of bytes that the lane served."""
+        if with_lane:
+            lane, _ = compiled_lane()
+            self.sends = OrdinarySends(services, lane, FRAME_SIZE_MAX, self.channels.header_size_max)
+            self.channels.lane = self._serve
+
+    def _serve(self, channel: Channel, data: bytes, out: list[Any]) -> int:
+        used = self.sends.serve(channel, data, out)
+        self.in_lane += used
+        return used
+
+    async def receive(self, number: int, data: bytes) -> None:
+        """Receive bytes over connection `number`, and serve all their requests."""
+        channel, transport = self._connections.get(number) or self._connect(number)
+        channel.data_received(data)
+        while channel._frames_left and channel.is_open and not transport.is_closed:
+            await asyncio.sleep(0)
+
+    def _connect(self, number: int) -> tuple[Channel, Transport]:
+        channel, transport = Channel(self.channels, self._dispatcher), Transport(40_000 + number)
+        channel.connection_made(transport)
+        self._connections[number] = channel, transport
+        return channel, transport
+
+    def end_turn(self) -> dict[int, bytes]:
+        """End the turn; return what each connection got in it. Closed connections are replaced at their next use."""
+        self.services.turn.run()
+        got = {}
+        for number, (channel, transport) in tuple(self._connections.items()):
+            if transport.written:
+                got[number] = bytes(transport.written)
+                transport.written.clear()
+            if transport.is_closed:
+                channel.connection_lost(None)
+                del self._connections[number]
+        return got
+
+    def files(self) -> dict[str, bytes]:
+        """Return the contents of the log, the queues and the index by path."""
+        disk, found = self.path.disk, {}
+
+        def walk(folder: str) -> None:
+            for name in disk.listdir(folder):
+                path = f"{folder}/{name}"
+                if disk.is_dir(path):
+                    walk(path)
+                else:
+                    found[path] = bytes(disk.read_file(path))
+
+        for name in FOLDERS:
+            walk(f"/store/{name}")
+        return found
+
+    def close(self) -> None:
+        self.channels.close()
+
+
+class Twins:
+    """Both sides; each step is taken by both, and compared."""
+
+    def __init__(self, topics: list[TopicConfig] | None = None, **store: Any) -> None:
+        topics = topics or [TopicConfig("Narrow", 1, 1), TopicConfig("Multi", 4, 4, topic_filter_type="MULTI_TAG")]
+        self.twin, self.laned = (Side(with_lane=lane, topics=topics, **store) for lane in (False, True))
+        self._seeds = random.Random(7)
+
+    async def receive(self, number: int, data: bytes) -> None:
+        """Let both sides receive bytes over a connection."""
+        seed = self._seeds.random()
+        for side in (self.twin, self.laned):
+            random.seed(seed)  # a send to any queue chooses one by chance
+            await side.receive(number, data)
+
+    def end_turn(self) -> None:
+        """End the turn of both sides, and compare what they answered and where log and queues end."""
+        answers, laned = self.twin.end_turn(), self.laned.end_turn()
+        assert laned == answers
+        ends, laned_ends = (
+            (side.services.store.commit_log.max_offset, side.services.store.commit_log.tail.queue_offsets)
+            for side in (self.twin, self.laned)
+        )
+        assert laned_ends == ends
+
+    def advance(self, ms: int) -> None:
+        for side in (self.twin, self.laned):
+            side.path.clock.set_ms(side.path.clock.message_time_ms() + ms)
+
+    def compare_files(self) -> None:
+        """Compare log, queues and index byte for byte."""
+        files, laned = self.twin.files(), self.laned.files()
+        assert laned.keys() == files.keys()
+        for path, data in files.items():
+            assert laned[path] == data, f"{path} differs"
+
+    def close(self) -> None:
+        self.twin.close()
+        self.laned.close()
