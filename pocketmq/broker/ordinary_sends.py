@@ -5,9 +5,8 @@ Policy is here, mechanics are in `pocketmq.lane`. A send is *ordinary* if its to
 requests, take the Python path, which would serve ordinary sends with the same result.
 """
 
-import logging
 from collections.abc import Iterable
-from time import monotonic
+from math import inf
 from typing import Any, Final
 
 from pocketmq.broker.handlers.send import RARE_PROPERTIES
@@ -21,8 +20,6 @@ from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT
 from pocketmq.remoting.server import Channel
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
-
-log = logging.getLogger("broker")
 
 PLAIN_PROPERTIES: Final = frozenset(
     (
@@ -48,45 +45,48 @@ class OrdinarySends:
         self._known: set[str] = set()
         self._store_host = b""
         self._lane: Any = None
+        self._late_s = inf  # a send that has waited longer in its turn is refused
+        self._checked_s = -inf  # start of the turn for which `_is_ready` holds
+        self._is_ready = False
         self._renew()
         services.topics.topic_changed.subscribe(self._topic_changed)
         services.topics.rolled_back.subscribe(self._topics_changed)
 
     def serve(self, channel: Channel, data: bytes, out: list[Buffer]) -> int:
         """Serve the ordinary sends at the front of `data`, and append the answers to `out`. Return the bytes served."""
-        commit_log = self._log
-        served: int = 0
+        commit_log, services = self._log, self._services
         tail = commit_log.tail
-        if commit_log.plain_end <= tail.end_offset or not self._can_serve():
+        began_s = services.turn.began_s
+        if not services.gate.is_open or began_s < tail.busy_until_s or channel.last_active - began_s > self._late_s:
             return 0
-        store_time_ms = max(self._services.clock.message_time_ms(), commit_log.last_store_timestamp_ms)
+        if began_s != self._checked_s:
+            self._checked_s, self._is_ready = began_s, self._check()
+        if not self._is_ready:
+            return 0
+        store_time_ms = max(services.clock.message_time_ms(), commit_log.last_store_timestamp_ms)
+        served: int = 0
         while True:
             offset = tail.end_offset
-            used, end_offset, records, answers, unknown = self._lane.serve(
-                data[served:] if served else data, channel.host_bytes, offset, commit_log.plain_end - offset, store_time_ms
-            )
-            if records is not None:
+            used, end_offset, unknown = self._lane.serve(
+                data[served:] if served else data, channel.host_bytes, offset, commit_log.plain_end - offset, store_time_ms,
+                tail.unwritten, out,
+            )  # fmt: skip
+            if used:
                 commit_log.last_store_timestamp_ms = store_time_ms
-                tail.add_served(end_offset - offset, records)
-                if answers is not None:
-                    out.append(answers)
-            served += int(used)
+                tail.served(end_offset)
+                served += used
             if unknown is None or not self._learn(unknown):
                 return served
 
-    def _can_serve(self) -> bool:
-        """Return whether sends need no decision now: none is refused, late or changed, and no answer waits."""
+    def _check(self) -> bool:
+        """Return whether sends need no decision in this turn, and prepare the lane for it."""
         services = self._services
-        config, began_s = services.config, services.turn.began_s
-        if not services.gate.is_open or config.trace_topic_enable or config.start_accept_send_request_time_stamp:
-            return False
-        if config.broker_fast_failure_enable:
-            is_late = (monotonic() - began_s) * 1000 > config.wait_time_mills_in_send_queue
-            if is_late or began_s < self._log.tail.busy_until_s:
-                return False
+        config = services.config
+        self._late_s = config.wait_time_mills_in_send_queue / 1000 if config.broker_fast_failure_enable else inf
         if services.store_host is not self._store_host:
             self._renew()
-        return self._lane is not None and config.broker_permission & PERM_WRITE != 0
+        is_usual = not (config.trace_topic_enable or config.start_accept_send_request_time_stamp)
+        return is_usual and self._lane is not None and config.broker_permission & PERM_WRITE != 0
 
     def _renew(self) -> None:
         """Make the lane anew for the present store host; there is none for an IPv6 address."""

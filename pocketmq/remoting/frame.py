@@ -101,8 +101,6 @@ class FrameBuffer:
 
     def joined(self, data: bytes) -> bytes | None:
         """Return the bytes held and `data` as one, no longer held, if these complete a frame; else None."""
-        if not self._needed:
-            return None if self._unsplit else data
         if self.held + len(data) < self._needed:
             return None
         data = b"".join((*self._chunks, data))

@@ -139,7 +139,7 @@ class Channel(Connection):
 
     def _serve_in_lane(self, lane: Lane, data: bytes) -> bytes:
         """Serve the first requests of a read in the compiled lane; return the bytes that it left."""
-        joined = self._frames.joined(data)
+        joined = self._frames.joined(data) if self._held else data
         if joined is None:
             return data
         out, was_empty = self._out, not self._out

@@ -36,7 +36,6 @@ class LogTail:
         "_lane",
         "_request_at",
         "_undispatched",
-        "_unwritten",
         "_write_beyond",
         "busy_until_s",
         "end_offset",
@@ -44,6 +43,7 @@ class LogTail:
         "longest_wait_s",
         "has_units",
         "queue_offsets",
+        "unwritten",
     )
 
     def __init__(self, config: MessageStoreConfig, request_at: Callable[[int], DispatchRequest]) -> None:
@@ -57,7 +57,8 @@ class LogTail:
         self._request_at = request_at
         self.has_units = False
         """Whether units of the compiled lane wait to be dispatched, behind `_undispatched`."""
-        self._unwritten: list[bytes] = []
+        self.unwritten: list[bytes] = []
+        """Records that are not in the file yet, as adjacent pieces of the log."""
         self._write_beyond = 0
         self.busy_until_s = 0.0
         """Monotonic time until which requests have waited longer than osPageCacheBusyTimeOutMills for a write or space."""
@@ -74,7 +75,7 @@ class LogTail:
         if self.has_units:
             self._take_units()
         self.end_offset += size
-        self._unwritten += records
+        self.unwritten += records
         self._undispatched += requests
         if self.end_offset > self._write_beyond:
             self.write()
@@ -85,12 +86,11 @@ class LogTail:
             self._take_units()
         self._lane = lane
 
-    def add_served(self, size: int, records: bytes) -> None:
-        """Add records of the compiled lane, which has their units and their queues' next offsets."""
-        self.end_offset += size
-        self._unwritten.append(records)
+    def served(self, end_offset: int) -> None:
+        """Take in records that the compiled lane added to `unwritten`; it has their units and their queues' next offsets."""
+        self.end_offset = end_offset
         self.has_units = True
-        if self.end_offset > self._write_beyond:
+        if end_offset > self._write_beyond:
             self.write()
 
     @property
@@ -124,11 +124,11 @@ class LogTail:
 
     def write(self) -> None:
         """Write the records to the file. Afterwards they survive a process kill."""
-        if self._unwritten:
+        if self.unwritten:
             began_s, file = monotonic(), self.file
             assert file is not None, "unwritten records imply a file"
-            file.write(b"".join(self._unwritten))
-            self._unwritten.clear()
+            file.write(b"".join(self.unwritten))
+            self.unwritten.clear()
             self._write_beyond = self.end_offset + _UNWRITTEN_MAX
             self.note_wait(began_s)
 

@@ -3,7 +3,7 @@
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::answer::Templates;
 use crate::index::{self, IndexState};
@@ -32,8 +32,8 @@ impl NextOffsets for DictOffsets<'_, '_> {
     }
 }
 
-/// Bytes used, physical offset of the log's new end, records, answers, name of an unknown topic.
-type Served<'py> = (usize, i64, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, Option<String>);
+/// Bytes used, physical offset of the log's new end, name of an unknown topic.
+type Served = (usize, i64, Option<String>);
 /// Key of the queue, first queue offset, units, tags codes, bytes of the records, end of the last record.
 type PyRun<'py> = (Py<PyTuple>, i64, Bound<'py, PyBytes>, Vec<i64>, i64, i64);
 
@@ -83,19 +83,28 @@ impl Lane {
         }
     }
 
-    /// Serve the ordinary sends at the front of `data`, whose records are appended at `offset` if `room` suffices.
-    fn serve<'py>(
-        &mut self, py: Python<'py>, data: &[u8], born_host: &[u8], offset: i64, room: i64, store_time_ms: i64,
-    ) -> Served<'py> {
-        let mut place = Place { physical_offset: offset, room, store_time_ms, born_host };
+    /// Serve the ordinary sends at the front of `data`, whose records are appended at `offset` if `room` suffices. Append the
+    /// bytes of the records and of the answers to the lists.
+    #[allow(clippy::too_many_arguments)]
+    fn serve(
+        &mut self, data: &Bound<'_, PyBytes>, born_host: &Bound<'_, PyBytes>, offset: i64, room: i64, store_time_ms: i64,
+        records: &Bound<'_, PyList>, answers: &Bound<'_, PyList>,
+    ) -> PyResult<Served> {
+        let py = data.py();
+        let mut place = Place { physical_offset: offset, room, store_time_ms, born_host: born_host.as_bytes() };
         let dict = self.next_offsets.bind(py);
-        let (used, stop) = self.server.serve(data, &mut place, &mut DictOffsets { dict, keys: &self.keys });
-        let bytes = |data: &[u8]| (!data.is_empty()).then(|| PyBytes::new(py, data));
+        let (used, stop) = self.server.serve(data.as_bytes(), &mut place, &mut DictOffsets { dict, keys: &self.keys });
+        if used > 0 {
+            records.append(PyBytes::new(py, &self.server.records))?;
+        }
+        if !self.server.answers.is_empty() {
+            answers.append(PyBytes::new(py, &self.server.answers))?;
+        }
         let unknown = match stop {
             Stop::Done => None,
             Stop::UnknownTopic(name) => String::from_utf8(name).ok(),
         };
-        (used, place.physical_offset, bytes(&self.server.records), bytes(&self.server.answers), unknown)
+        Ok((used, place.physical_offset, unknown))
     }
 
     /// Number of units that wait for `runs`, and of their hashes for `index`.
