@@ -1,6 +1,7 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
 # make test    all tests                        make check   format, lint, types, then the tests
-# make test-quick   the tests without a JVM, Go and Spark
+# make test-python   the tests without a JVM, Go and Spark         make test-jvm   the others
+# make test-quick   the quick ones of the tests without a JVM, Go and Spark
 # make setup   only create .venv                make jar     the data source of Spark in Java
 # make clean   delete everything that was built
 # make bench   PocketMQ beside Apache 4.9.4
@@ -32,9 +33,13 @@ SPARK_FOLDER ?= bench-store
 SEEDS ?= 1000
 # Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
 PROCESSES ?= 5
+PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+# Every test file is in one of the two; a test checks that.
+JVM := tests/interop tests/spark_analytics
+PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar demo test test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
+.PHONY: help setup jar demo test test-python test-jvm test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -85,16 +90,22 @@ demo: $(VENV)/.spark jar
 	@$(PY) -m demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev jar
-	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PYTEST) $(TESTS)
+
+test-python: $(VENV)/.dev
+	@$(PYTEST) $(PYTHON_ONLY)
+
+test-jvm: $(VENV)/.dev jar
+	@$(PYTEST) $(JVM)
 
 test-quick: $(VENV)/.dev
-	@$(PY) -m pytest $(QUICK) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
+	@$(PYTEST) $(QUICK) -m "not slow"
 
 check: $(VENV)/.dev jar
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
-	@$(PY) -m pytest $(TESTS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(PYTEST) $(TESTS)
 
 simulate: $(VENV)/.dev
 	@$(PY) -m tests.store.simulator --seeds 0:$(SEEDS) $(SIMULATE_ARGS)

