@@ -47,7 +47,6 @@ def test_units_are_at_their_predicted_positions_and_files_end_with_a_blank(porti
     foretold: list[int] = []
     for begin in range(0, 23, portion):
         part = units[begin : begin + portion]
-        assert log.next_position == log.positions_of_next(1)[0]
         foretold += log.positions_of_next(len(part)).tolist()
         log.append(part.tobytes())
     assert foretold == [number // PER_FILE * FILE_SIZE + number % PER_FILE * 52 for number in range(23)]
@@ -98,7 +97,7 @@ def test_starting_over_never_reuses_a_position() -> None:
     log.append(units_for([NOW] * 7).tobytes())
     end = log.end
     log.start_over(end)
-    assert log.begin == log.end == log.next_position == 2 * FILE_SIZE > end
+    assert log.begin == log.end == log.positions_of_next(1)[0] == 2 * FILE_SIZE > end
     log.flush()
     assert opened_log(disk).begin == 2 * FILE_SIZE
 
@@ -140,6 +139,11 @@ def test_little_of_a_long_log_is_resident_while_it_is_written_and_read(tmp_path:
 # --- the wheel ------------------------------------------------------------------------------------------------------
 
 
+def add(wheel: TimerWheel, time_ms: int, position: int) -> None:
+    _, numbers, slots = wheel.linked_slots(np.array([time_ms]), np.array([position]), np.ones(1, np.int64))
+    wheel.set_slots(numbers, slots)
+
+
 @pytest.mark.parametrize("slot_count", [200, 256, 1000])
 def test_wheel_behaves_like_a_dictionary_of_slots(slot_count: int) -> None:
     rng = random.Random(5)
@@ -176,21 +180,21 @@ def test_wheel_reserves_space_before_it_writes() -> None:
     wheel = TimerWheel(disk, "/store/timerwheel", 20_000, 1000)
     times = np.array([NOW, NOW + 1000, NOW + 5_000_000, NOW + 5_100_000])
     wheel.reserve(times)
-    wheel.reserve_one(NOW + 9_000_000)
+    wheel.reserve(np.array([NOW + 9_000_000]))
     assert disk.space_used == 3 * 4096
     _, numbers, slots = wheel.linked_slots(times, np.arange(4) * 52, np.ones(4, np.int64))
     wheel.set_slots(numbers, slots)
-    wheel.set_slot(NOW + 9_000_000, TimerSlot(208, 208, 1, 0))
+    add(wheel, NOW + 9_000_000, 208)
     disk.note_all_written()
     assert not disk.unreserved
     disk.capacity = disk.space_used
     with pytest.raises(OSError, match="No space left"):
-        wheel.reserve_one(NOW + 2_500_000)
+        add(wheel, NOW + 2_500_000, 260)
 
 
 def test_wheel_of_another_size_is_replaced_by_an_empty_one() -> None:
     disk = MemoryDisk()
-    TimerWheel(disk, "/store/timerwheel", 200, 1000).set_slot(NOW, TimerSlot(0, 0, 1, 0))
+    add(TimerWheel(disk, "/store/timerwheel", 200, 1000), NOW, 0)
     assert TimerWheel(disk, "/store/timerwheel", 300, 1000).slot_at(NOW) == (-1, -1, 0, 0)
     assert disk.size("/store/timerwheel") == 300 * TIMER_WHEEL_SLOT_DTYPE.itemsize
 

@@ -83,6 +83,8 @@ class TimerLog:
         self._files = MappedFileQueue(disk, directory, file_size, open_files=open_files)
         # Position of the next file if there is none.
         self._origin = 0
+        self.begin = self.end = 0
+        """Position of the oldest unit, and end of the newest one or of the blank after it."""
         # Checksum of the last file's units. Start of a full file -> checksum of its units. The latter in stored form.
         self.last_sum = 0
         self._full_sums: dict[int, int] = {}
@@ -100,24 +102,13 @@ class TimerLog:
             if begin_max is not None and name.isdecimal() and int(name) > begin_max:
                 self._files.disk.delete(f"{directory}/{name}")
         self._files.load()
+        self._note_ends()
 
     # --- positions --------------------------------------------------------------------------------------------------
 
-    @property
-    def begin(self) -> int:
-        """Position of the oldest unit."""
-        return self._files.min_offset if self._files.files else self._origin
-
-    @property
-    def end(self) -> int:
-        """End position of the newest unit, or of the blank after it."""
-        return self._files.max_offset if self._files.files else self._origin
-
-    @property
-    def next_position(self) -> int:
-        """Position of the next unit: `end`, or the start of the next file if no unit fits."""
-        end, file_size = self.end, self._files.file_size
-        return end if end % file_size // _UNIT_SIZE < self.units_per_file else end - end % file_size + file_size
+    def _note_ends(self) -> None:
+        files = self._files
+        self.begin, self.end = (files.min_offset, files.max_offset) if files.files else (self._origin, self._origin)
 
     def positions_of_next(self, count: int) -> Numbers:
         """Return the positions of the next `count` units."""
@@ -128,10 +119,6 @@ class TimerLog:
     def unit_at(self, position: int) -> memoryview | None:
         """Return the 52 bytes at `position`, or None outside the log."""
         return self._files.view(position, _UNIT_SIZE)
-
-    def unit_count(self, begin: int, end: int) -> int:
-        """Return the maximum number of units in [begin, end)."""
-        return (end - begin) // _UNIT_SIZE
 
     def windows(
         self, begin: int = 0, end: int | None = None, *, times_from: int | None = None
@@ -194,12 +181,14 @@ class TimerLog:
                 self.last_sum, self._full_sums, self.file_sums = sums
                 raise
             self.last_sum = crc32(rest[:room], self.last_sum)
+            self.end = file.start_offset + file.wrote
             rest = rest[room:]
         if self.end // _RELEASED_EVERY != before // _RELEASED_EVERY:
             self.release_memory()
 
     def _writable(self) -> MappedFile:
-        file = self._files.writable(self._origin)
+        files = self._files.files
+        file = files[-1] if files and not files[-1].full else self._files.writable(self._origin)
         if file.wrote // _UNIT_SIZE == self.units_per_file:
             file.append(TIMER_LOG_BLANK_STRUCT.pack(file.size - file.wrote, 0, BLANK_MAGIC_CODE))
             file.wrote = file.size
@@ -264,10 +253,10 @@ class TimerLog:
 
     def truncate(self, end: int) -> None:
         """Cut the log at `end`; the rest is zeroed or deleted. Raises OSError."""
-        if self._files.max_offset <= end:
-            return
-        self._files.truncate(end)
-        self._begin_at(end)
+        if self._files.max_offset > end:
+            self._files.truncate(end)
+            self._begin_at(end)
+        self._note_ends()
 
     def _begin_at(self, position: int) -> None:
         self._bounds.clear()
@@ -276,6 +265,7 @@ class TimerLog:
             if position:
                 # The file's name tells the next start the position at which to continue.
                 self._files.writable(position)
+        self._note_ends()
 
     def sync_from(self, position: int) -> None:
         """Sync the bytes from `position` on, which a killed process may have left in the page cache. Raises OSError."""
@@ -313,6 +303,7 @@ class TimerLog:
             # Synced one by one, so that a power cut cannot leave a gap.
             self._files.sync_names()
             deleted += 1
+        self._note_ends()
         return deleted
 
     def _bounds_of(self, file: MappedFile) -> tuple[int, int]:

@@ -35,7 +35,7 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState
 from pocketmq.store.timer.timer_log import Numbers, TimerLog, UnitPart, Units, unit_dues, unit_times
-from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
+from pocketmq.store.timer.timer_wheel import TimerWheel
 
 log = logging.getLogger("store")
 
@@ -177,8 +177,9 @@ class TimerStore:
 
     def _recover_wheel(self, read_time_ms: int, *, is_ours: bool) -> int:
         """Rebuild the wheel's slots from the log. Return the highest physical offset in it, or -1."""
-        is_damaged = self._checkpoint.wheel_sum not in (-1, self._wheel.sum()) if is_ours else False
-        before = self._wheel.filled(self.read_time_ms) if is_ours else {}
+        known_sum, from_ms = self._checkpoint.wheel_sum if is_ours else -1, self.read_time_ms
+        is_damaged = known_sum != -1 and known_sum != self._wheel.sum()
+        before = self._wheel.sum_from(from_ms)
         self._wheel.clear_from(self.read_time_ms)
         overdue: list[Units] = []
         mended = 0
@@ -192,13 +193,12 @@ class TimerStore:
             ahead = np.flatnonzero(times >= self.read_time_ms)
             if len(ahead):
                 times = times[ahead]
-                self._wheel.reserve(times)
                 positions = position + TIMER_LOG_UNIT_SIZE * ahead
                 previous, numbers, slots = self._wheel.linked_slots(times, positions, _counts(units["magic"][ahead]))
                 if not is_ours:
                     mended += self._mend_chains(units, ahead, previous)
                 self._wheel.set_slots(numbers, slots)
-        if is_ours and (is_damaged or before != self._wheel.filled(self.read_time_ms)):
+        if is_ours and (is_damaged or before != self._wheel.sum_from(from_ms)):
             log.warning("%s does not match the timer log: rebuilt", self._wheel.path)
         if mended:
             log.warning("%s: %d wrong links to the previous unit of a slot are repaired", self._log.directory, mended)
@@ -226,33 +226,8 @@ class TimerStore:
     def put(
         self, due_ms: int, write_time_ms: int, physical_offset: int, record_size: int, topic_hash: int, magic: int = 1
     ) -> int:
-        """Enter one message and return the time of its slot. `put_many` is faster from about 20 messages on."""
-        write_time_ms = self._slot_ms(write_time_ms)
-        ahead = due_ms - write_time_ms
-        rolled = ahead >= self._window_ms
-        step = self._half_ms if ahead - self._window_ms < self._third_ms else self._window_ms
-        time_ms = max(write_time_ms + step if rolled else due_ms, self.read_time_ms)
-        if time_ms > self.last_time_ms:
-            time_ms, rolled = self.last_time_ms, True
-        self._late_due_ms = min(self._late_due_ms, due_ms)
-        if rolled:
-            magic |= TIMER_MAGIC_ROLL
-        if abs(time_ms - write_time_ms) > _DELAY_MAX:
-            write_time_ms = time_ms
-        position = self._log.next_position
-        self._wheel.reserve_one(time_ms)
-        slot = self._wheel.slot_at(time_ms)
-        self._log.append(
-            TIMER_LOG_UNIT_STRUCT.pack(
-                TIMER_LOG_UNIT_SIZE, slot.last_position, magic, write_time_ms, time_ms - write_time_ms,
-                physical_offset, record_size, topic_hash, due_ms if rolled else 0,
-            )
-        )  # fmt: skip
-        first = slot.first_position if slot.first_position >= 0 else position
-        self._newest = physical_offset, record_size, topic_hash
-        count = slot.message_count + (-1 if magic & TIMER_MAGIC_DELETE else 1)
-        self._wheel.set_slot(time_ms, TimerSlot(first, position, count, slot.magic))
-        return time_ms
+        """Enter one message and return the time of its slot."""
+        return int(self.put_many([due_ms], write_time_ms, [physical_offset], [record_size], [topic_hash], [magic])[0])
 
     def put_many(
         self,
@@ -327,7 +302,6 @@ class TimerStore:
         """Append units for the records of other units, and add them to the slots of `times`."""
         write_times = np.where(np.abs(times - write_times) > _DELAY_MAX, times, write_times)
         positions = self._log.positions_of_next(len(times))
-        self._wheel.reserve(times)
         previous, numbers, slots = self._wheel.linked_slots(times, positions, _counts(magics))
         units = np.empty(len(times), TIMER_LOG_UNIT_DTYPE)
         for name in ("physical_offset", "record_size", "topic_hash"):
@@ -364,7 +338,8 @@ class TimerStore:
         slot = self._wheel.slot_at(time_ms)
         if slot.first_position < 0:
             return iter(())
-        if self._log.unit_count(slot.first_position, slot.last_position) > max(_OTHERS_READ, 8 * slot.message_count):
+        unit_count = (slot.last_position - slot.first_position) // TIMER_LOG_UNIT_SIZE
+        if unit_count > max(_OTHERS_READ, 8 * slot.message_count):
             return iter((self._chain(slot.last_position, time_ms),))
         return self._parts_between(slot.first_position, slot.last_position + TIMER_LOG_UNIT_SIZE, time_ms)
 

@@ -68,25 +68,13 @@ class TimerWheel:
         self._name_synced = False
         self._dirty = False
 
-    # --- one slot ---------------------------------------------------------------------------------------------------
+    # --- slots ------------------------------------------------------------------------------------------------------
 
     def slot_at(self, time_ms: int) -> TimerSlot:
         """Return the slot of a time; an empty one if the slot is used by another time."""
         time = time_ms // self.precision_ms
         slot_time, *found = TIMER_WHEEL_SLOT_STRUCT.unpack_from(self._view, time % self.slot_count * TIMER_WHEEL_SLOT_SIZE)
         return TimerSlot(*found) if slot_time == time else _EMPTY
-
-    def set_slot(self, time_ms: int, slot: TimerSlot) -> None:
-        """Set the slot of a time. `reserve_one` must have been called for it."""
-        time = time_ms // self.precision_ms
-        number = time % self.slot_count
-        TIMER_WHEEL_SLOT_STRUCT.pack_into(self._view, number * TIMER_WHEEL_SLOT_SIZE, time, *slot)
-        page = number // _SLOTS_PER_PAGE
-        if self._newest[page] < time:
-            self._newest[page] = time
-        self._dirty = True
-
-    # --- many slots -------------------------------------------------------------------------------------------------
 
     def next_time_ms(self, begin_ms: int, end_ms: int) -> int | None:
         """Return the first time in [begin_ms, end_ms) whose slot has units. The range is at most the wheel's span."""
@@ -124,8 +112,10 @@ class TimerWheel:
         """Return the slots with units added to them at `times_ms`, without changing the wheel; `set_slots` does that.
 
         The units' `positions` must ascend; `counts` has what each adds to its slot's message count. Returns for each unit
-        the position of the previous unit of its slot (-1: none), the numbers of the slots, and the slots.
+        the position of the previous unit of its slot (-1: none), the numbers of the slots, and the slots. Reserves disk
+        space for them. Raises OSError.
         """
+        self.reserve(times_ms)
         times = times_ms // self.precision_ms
         order = np.argsort(times, kind="stable")
         times, positions = times[order], positions[order]
@@ -146,7 +136,7 @@ class TimerWheel:
         return in_order_of_units, numbers, slots
 
     def set_slots(self, numbers: Numbers, slots: Slots) -> None:
-        """Set many slots. `reserve` must have been called for their times."""
+        """Set slots as `linked_slots` returned them."""
         self._slots[numbers] = slots
         np.maximum.at(self._newest, numbers // _SLOTS_PER_PAGE, slots["time"].astype(np.int64))
         self._dirty = True
@@ -155,10 +145,9 @@ class TimerWheel:
         """Return the checksum of the whole file."""
         return crc32(self._view)
 
-    def filled(self, begin_ms: int) -> dict[int, bytes]:
-        """Return copies of the slots of all times from `begin_ms` on, by slot number."""
-        numbers = np.flatnonzero(self._slots["time"] >= max(begin_ms // self.precision_ms, 1))
-        return {number: self._slots[number].tobytes() for number in numbers.tolist()}
+    def sum_from(self, begin_ms: int) -> int:
+        """Return the checksum of the slots of all times from `begin_ms` on."""
+        return crc32(self._slots[self._slots["time"] >= max(begin_ms // self.precision_ms, 1)].tobytes())
 
     def clear_from(self, begin_ms: int) -> None:
         """Empty the slots of all times from `begin_ms` on."""
@@ -175,12 +164,6 @@ class TimerWheel:
         pages = pages[~self._reserved[pages]]
         for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
             self._reserve(int(run[0]), int(run[-1]) + 1)
-
-    def reserve_one(self, time_ms: int) -> None:
-        """Reserve disk space for the slot of one time. Raises OSError."""
-        page = time_ms // self.precision_ms % self.slot_count // _SLOTS_PER_PAGE
-        if not self._reserved[page]:
-            self._reserve(page, page + 1)
 
     def _reserve(self, first_page: int, end_page: int) -> None:
         self._region.reserve(first_page * _PAGE_SIZE, min(end_page * _PAGE_SIZE, self.slot_count * TIMER_WHEEL_SLOT_SIZE))
