@@ -263,7 +263,7 @@ class Broker:
         if not self.store_config.is_slave:
             self.services.transactions.persist()
         self.services.offsets.persist_in(self._writer)
-        self.services.pops.persist_in(self._writer)
+        self.services.pops.orders.persist_in(self._writer)
 
     def _persist_delays(self) -> None:
         # Cancelled messages first: they are not looked up any more once the progress on the disk has passed them.

@@ -109,7 +109,7 @@ class Popper:
         services = self.broker.services
         services.turn.run()
         is_delivered = services.timer_messages.delivered_to_ms >= self.clock.message_time_ms()
-        return is_delivered and services.delays.is_idle and services.pops.is_idle
+        return is_delivered and services.delays.is_idle and services.pops.revive.work.is_idle
 
 
 def records(body: bytes) -> list[Record]:

@@ -157,7 +157,7 @@ def is_idle(broker: Broker) -> bool:
     services = broker.services
     services.turn.run()
     is_delivered = services.timer_messages.delivered_to_ms >= services.clock.message_time_ms() // 1000 * 1000
-    idle = services.delays.is_idle and services.pops.is_idle
+    idle = services.delays.is_idle and services.pops.revive.work.is_idle
     return is_delivered and idle and services.transactions.is_idle
 
 

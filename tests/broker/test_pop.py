@@ -542,7 +542,7 @@ async def test_ordered_pop_does_not_wait_for_the_messages_of_a_deleted_topic() -
         await path.send("old")
         assert await path.bodies(32, 0, order=True, attempt_id="1") == ["old"]
         await written_offsets(path)
-        path.broker.services.pops.persist()
+        path.broker.services.pops.orders.persist()
         await delete_topic(path)
         await path.send("new")
         assert await path.bodies(32, 0, order=True, attempt_id="2") == ["new"]

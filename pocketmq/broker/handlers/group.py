@@ -84,7 +84,7 @@ def delete_subscription_group(
     services.groups.delete(header.group_name)
     if header.remove_offset or header.clean_offset:
         services.offsets.delete_group(header.group_name)
-        services.pops.forget(group=header.group_name)
+        services.pops.orders.forget(group=header.group_name)
     return services.gate.when_done(Response(), written=(services.groups.unwritten(header.group_name),))
 
 

@@ -48,17 +48,17 @@ def pop_message(services: Services, request: Request[PopMessageRequestHeader]) -
     if services.pops.polling.is_stopped:
         raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{services.broker_address}] is stopping")
     _check(services, header)
-    matches = wanted(services, header.exp_type if header.exp else None, header.exp)
+    matches = wanted(services, header.exp_type, header.exp) if header.exp else None
     popped = services.pops.pop(header, matches)
     if popped.count:
         return _found(services, popped)
     empty = partial(_empty, popped)
     if header.poll_time <= 0:
         return empty()
-    if popped.is_behind:
-        services.pops.try_waiting(header.topic, header.queue_id)
     size = matches.size if isinstance(matches, RecordFilter) else 0
     held = _wait(services, services.pops.polling, request, partial(_pop_again, services, header, matches), empty, size)
+    if popped.is_behind:
+        services.pops.try_waiting(header.topic, header.queue_id)
     return held or _empty(popped, ResponseCode.POLLING_FULL)
 
 

@@ -147,7 +147,7 @@ def _drop(services: Services, topic: str, dropped: Written) -> Iterator[None]:
 def _forget(services: Services, topic: str) -> None:
     """Forget what refers to queue offsets of a deleted topic."""
     services.offsets.delete_topic(topic)
-    services.pops.forget(topic)
+    services.pops.orders.forget(topic)
 
 
 def clean_unused_topic(services: Services, request: Request[NoHeader]) -> Response:

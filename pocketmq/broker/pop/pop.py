@@ -9,8 +9,7 @@ consumed. A group's pops of a topic read the topic's queues and the group's retr
 pops and last in the others.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
@@ -30,7 +29,6 @@ from pocketmq.broker.pop.pop_record import (
     retry_topic_of,
 )
 from pocketmq.broker.pop.pop_revive import PopReviveService
-from pocketmq.broker.put.put import MessagePutter
 from pocketmq.broker.stats.stats import BrokerStats
 from pocketmq.broker.tables.attributes import MESSAGE_TYPE, PRIORITY, priority_factor
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
@@ -38,7 +36,7 @@ from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from pocketmq.runtime.turn import Phase
-from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
+from pocketmq.store.format.layout import PHYSICAL_OFFSET_POSITION, QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.format.message import Arrival, GetResult, GetStatus
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 from pocketmq.store.format.properties import decode_properties
@@ -71,11 +69,6 @@ class Popped:
         self.message_offsets: list[str] = []
         self.order_counts: list[str] = []
 
-    @property
-    def room(self) -> int:
-        """The number of messages still wanted."""
-        return self.header.max_msg_nums - self.count
-
     def add(self, topic: str, queue_id: int, start_offset: int, offsets: list[int], views: list[memoryview | bytes]) -> None:
         """Add messages of one queue."""
         flag = retry_flag(topic)
@@ -101,18 +94,17 @@ class PopMessageService:
     """Serves pops and acks. Runs on the event loop only."""
 
     def __init__(
-        self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
-        groups: SubscriptionGroupManager, stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
+        self, context: Context, offsets: ConsumerOffsetManager, topics: TopicConfigManager, groups: SubscriptionGroupManager,
+        stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
     ) -> None:  # fmt: skip
         self._config = config = context.config
         self._store = context.store
-        self._putter = putter
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
         self._stats = stats
-        self._orders = orders
-        self._revive = revive
+        self.orders = orders
+        self.revive = revive
         self.polling = PopLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
         self.notifications = NotificationLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
         self._turn = context.turn
@@ -120,7 +112,6 @@ class PopMessageService:
         self._steps = context.steps
         self._look_at_clocks = context.look_at_clocks
         self._clock = context.clock
-        self._store_host = context.store_host
         orders.freed.subscribe(self.look_at)
         self._counter = 0
         self._turns: dict[tuple[str, str], int] = {}
@@ -129,37 +120,20 @@ class PopMessageService:
 
     def start(self) -> None:
         """Start reviving."""
-        self._revive.start()
-        self._steps.subscribe(self._orders.calendar_set)
+        self.revive.start()
+        self._steps.subscribe(self.orders.calendar_set)
 
     def stop(self) -> None:
         """Answer waiting requests and stop reviving."""
         self.polling.stop()
         self.notifications.stop()
-        self._revive.stop()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is to be revived before a timer expires."""
-        return self._revive.is_idle
-
-    def forget(self, topic: str | None = None, group: str | None = None) -> None:
-        """Forget the ordered pops from a deleted topic or by a deleted group."""
-        self._orders.forget(topic, group)
-
-    def persist(self) -> None:
-        """Write the state of ordered pops."""
-        self._orders.persist()
-
-    def persist_in(self, executor: Executor) -> None:
-        """Write the state of ordered pops in `executor`."""
-        self._orders.persist_in(executor)
+        self.revive.work.stop()
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Pass on that queues grew. To be called after each dispatch."""
         for arrival in arrivals:
-            if arrival.topic == self._revive.topic:
-                self._revive.look()
+            if arrival.topic == self.revive.topic:
+                self.revive.work.look()
                 break
         if self.polling.count or self.notifications.count:
             self.polling.arrived(arrivals)
@@ -178,14 +152,18 @@ class PopMessageService:
 
     def look_at(self, topic: str, queue_id: int) -> None:
         """Have the requests waiting at a queue checked at the end of the turn: it may have messages again."""
-        self.notifications.look_at(topic, queue_id)
+        if self.notifications.count:
+            self.notifications.look_at(topic, queue_id)
+            self._waking.is_due = True
+            self._turn.arm()
         self.try_waiting(topic, queue_id)
 
     def try_waiting(self, topic: str, queue_id: int) -> None:
         """Have the pops waiting at a queue tried at the end of the turn: it has more messages than one pop took."""
-        self.polling.look_at(topic, queue_id)
-        self._waking.is_due = True
-        self._turn.arm()
+        if self.polling.count:
+            self.polling.look_at(topic, queue_id)
+            self._waking.is_due = True
+            self._turn.arm()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -199,33 +177,29 @@ class PopMessageService:
             names.append(retry_topic_of(topic, group, with_v2=False))
         return tuple(names)
 
-    def queues(self, header: PopMessageRequestHeader, turn: int) -> Iterator[tuple[str, int]]:
-        """Yield the queues that pop number `turn` of a group reads, in this order."""
-        group = header.consumer_group
-        names = () if header.order else self.retry_topics(header.topic, group)
-        by_priority = self._is_by_priority(header, turn)
-        retry_lists = [
-            [
-                (name, queue_id)
-                for queue_id in self._order(name, turn, by_priority)
-                if not self._is_at_end(name, group, queue_id)
-            ]
-            for name in names
-        ]
-        # Only one of two topics per pop: the offset lists of the response cannot tell them apart.
-        retry_lists = [retries for retries in retry_lists if retries]
-        retries = retry_lists[turn % len(retry_lists)] if retry_lists else []
-        config = self._config
-        probability = config.pop_from_retry_probability_for_priority if by_priority else config.pop_from_retry_probability
-        is_retry_first = turn * probability % 100 < probability
-        if is_retry_first:
-            yield from retries
+    def queues(self, header: PopMessageRequestHeader, turn: int) -> list[tuple[str, int]]:
+        """Return the queues that pop number `turn` of a group reads, in this order."""
+        topic, config, by_priority = header.topic, self._config, self._is_by_priority(header, turn)
         if header.queue_id >= 0:
-            yield header.topic, header.queue_id
+            queues = [(topic, header.queue_id)]
         else:
-            yield from ((header.topic, queue_id) for queue_id in self._order(header.topic, turn, by_priority))
-        if not is_retry_first:
-            yield from retries
+            queues = [(topic, queue_id) for queue_id in self._order(topic, turn, by_priority)]
+        retries = [] if header.order else self._retries(topic, header.consumer_group, turn, by_priority)
+        if not retries:
+            return queues
+        probability = config.pop_from_retry_probability_for_priority if by_priority else config.pop_from_retry_probability
+        return retries + queues if turn * probability % 100 < probability else queues + retries
+
+    def _retries(self, topic: str, group: str, turn: int, by_priority: bool) -> list[tuple[str, int]]:
+        """Return the queues with messages to retry of one retry topic: the offset lists of the response cannot tell two of
+        them apart."""
+        found = []
+        for name in self.retry_topics(topic, group):
+            if self._topics.get(name) is not None:
+                order = self._order(name, turn, by_priority)
+                found.append([(name, queue_id) for queue_id in order if not self._is_at_end(name, group, queue_id)])
+        found = [queues for queues in found if queues]
+        return found[turn % len(found)] if found else []
 
     def _is_by_priority(self, header: PopMessageRequestHeader, turn: int) -> bool:
         """Whether pop number `turn` of a group takes the highest priority first."""
@@ -236,13 +210,14 @@ class PopMessageService:
         factor = priority_factor(None if group_config is None else group_config.attributes)
         return turn * factor % 100 < factor
 
-    def _order(self, topic: str, turn: int, by_priority: bool) -> Iterable[int]:
+    def _order(self, topic: str, turn: int, by_priority: bool) -> Sequence[int]:
         """Return the queue ids of a topic in the order in which pop number `turn` reads them."""
         topic_config = self._topics.get(topic)
         count = 0 if topic_config is None else topic_config.read_queue_nums
-        if not by_priority:
-            return ((turn + index) % count for index in range(count))
-        return reversed(range(count)) if self._config.priority_order_asc else range(count)
+        if by_priority:
+            return range(count)[::-1] if self._config.priority_order_asc else range(count)
+        first = turn % max(count, 1)
+        return *range(first, count), *range(first)
 
     def _is_at_end(self, retry_topic: str, group: str, queue_id: int) -> bool:
         """Whether the group has read exactly to the end. An offset beyond the end means that the topic was created anew; a
@@ -285,8 +260,7 @@ class PopMessageService:
         if len(self._turns) > _TURNS_MAX:
             del self._turns[next(iter(self._turns))]
         for topic, queue_id in self.queues(header, turn):
-            is_retry = topic != header.topic
-            self._pop_from(popped, topic, queue_id, None if is_retry else matches, budget)
+            self._pop_from(popped, topic, queue_id, matches if topic == header.topic else None, budget)
         return popped
 
     def _pop_from(
@@ -294,17 +268,18 @@ class PopMessageService:
     ) -> None:  # fmt: skip
         header, group = popped.header, popped.header.consumer_group
         if self._offsets.resets and self._offsets.take_reset(group, topic, queue_id) is not None:
-            self._orders.clear(topic, group, queue_id)
+            self.orders.clear(topic, group, queue_id)
         queue_offset = self.position(topic, group, queue_id, header.init_mode)
-        if header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, popped.pop_time_ms):
+        if header.order and self.orders.is_blocked(topic, group, queue_id, header.attempt_id, popped.pop_time_ms):
             return
-        if popped.room <= 0 or (budget is not None and budget.is_used_up):
+        room = header.max_msg_nums - popped.count
+        if room <= 0 or (budget is not None and budget.is_used_up):
             rest = max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
             popped.rest += rest
             popped.is_behind |= rest > 0
             return
         began_s = monotonic()
-        result = self._read(topic, queue_id, queue_offset, popped.room, matches, budget)
+        result = self._read(topic, queue_id, queue_offset, room, matches, budget)
         took_s = monotonic() - began_s
         if result.status is not GetStatus.FOUND:
             if result.next_begin_offset > queue_offset or result.status in _WRONG_PLACES:
@@ -313,9 +288,10 @@ class PopMessageService:
             popped.is_behind |= queue_offset < result.next_begin_offset < result.max_offset
             return
         popped.rest += max(result.max_offset - result.next_begin_offset, 0)
-        offsets = _queue_offsets(result, topic, queue_offset)
+        records = _records(result)
+        offsets = _queue_offsets(records, topic, queue_offset)
         if header.order:
-            counts = self._orders.popped(
+            counts = self.orders.popped(
                 topic, group, queue_id, header.attempt_id, popped.pop_time_ms, header.invisible_time, offsets
             )
             flag = retry_flag(topic)
@@ -326,13 +302,13 @@ class PopMessageService:
             check_point = CheckPoint(
                 queue_offset, popped.pop_time_ms, header.invisible_time, queue_id, topic, group,
                 self._config.broker_name, len(offsets), d=[at - queue_offset for at in offsets],
-                last=self._physical_offset(topic, queue_id, offsets[-1]),
+                last=_number(*records[-1], PHYSICAL_OFFSET_POSITION),
             )  # fmt: skip
-            self._note(check_point, popped.revive_queue)
+            self._note(check_point, popped.revive_queue, popped.pop_time_ms)
             self._offsets.commit_when_synced(group, topic, queue_id, result.next_begin_offset)
         views: list[memoryview | bytes] = list(result.views)
         if topic != header.topic and not self._config.pop_response_return_actual_retry_topic:
-            views = self._as_original(popped, topic, queue_id, queue_offset, result)
+            views = self._as_original(popped, topic, queue_id, queue_offset, records)
         popped.add(topic, queue_id, queue_offset, offsets, views)
         self._stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
 
@@ -350,13 +326,13 @@ class PopMessageService:
         return result
 
     def _as_original(
-        self, popped: Popped, topic: str, queue_id: int, start_offset: int, result: GetResult
+        self, popped: Popped, topic: str, queue_id: int, start_offset: int, records: "list[_Place]"
     ) -> list[memoryview | bytes]:
         """Return records of a retry topic under the subscribed topic's name; the handle has their real place."""
         views: list[memoryview | bytes] = []
         header, broker_name = popped.header, self._config.broker_name
         magic_code, topic_bytes = topic_part(header.topic.encode())
-        for view, position in _records(result):
+        for view, position in records:
             record = decode_record(view, position)
             properties = decode_properties(record.properties)
             handle = Handle(
@@ -377,8 +353,9 @@ class PopMessageService:
         for topic, queue_id in self.queues(header, self._counter):
             queue_offset = self.position(topic, header.consumer_group, queue_id, header.init_mode, is_kept=False)
             popped.rest += max(self._store.max_offset(topic, queue_id) - queue_offset, 0)
-            if popped.room > 0:
-                result = self._read(topic, queue_id, queue_offset, popped.room, None)
+            room = header.max_msg_nums - popped.count
+            if room > 0:
+                result = self._read(topic, queue_id, queue_offset, room, None)
                 popped.views += result.views
                 popped.count += result.count
         return popped
@@ -388,32 +365,19 @@ class PopMessageService:
         group, now_ms = header.consumer_group, self._clock.message_time_ms()
         return any(
             self._store.max_offset(topic, queue_id) > self.position(topic, group, queue_id, 0, is_kept=False)
-            and not (header.order and self._orders.is_blocked(topic, group, queue_id, header.attempt_id, now_ms))
+            and not (header.order and self.orders.is_blocked(topic, group, queue_id, header.attempt_id, now_ms))
             for topic, queue_id in self.queues(header, 0)
         )
 
     # --- storing ----------------------------------------------------------------------------------------------------
 
-    def _is_delay(self, now_ms: int) -> bool:
-        """Whether a delay may be used: not while store times stand still after the calendar was set back."""
-        return self._store.commit_log.last_store_timestamp_ms <= now_ms
-
-    def _note(self, check_point: CheckPoint, revive_queue: int) -> None:
-        self._topics.create_on_send_back(self._revive.topic, self._config.revive_queue_num)
-        now_ms, due_ms = self._clock.message_time_ms(), check_point.revive_ms + self._steps.shift_since_ms(check_point.pt)
-        is_delay = self._is_delay(now_ms)
-        self._putter.put(
-            check_point.message(self._revive.topic, revive_queue, due_ms, self._store_host, now_ms, is_delay=is_delay)
-        )
-
-    def _physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        queue = self._store.queue(topic, queue_id)
-        unit = None if queue is None else queue.unit_at(queue_offset)
-        return None if unit is None else unit[0]
+    def _note(self, check_point: CheckPoint, revive_queue: int, now_ms: int) -> None:
+        self._topics.create_on_send_back(self.revive.topic, self._config.revive_queue_num)
+        self.revive.put(check_point, revive_queue, check_point.revive_ms, now_ms)
 
     def is_ours(self, handle: Handle) -> bool:
         """Whether the revive queue of a handle exists: an ack must not create one."""
-        return handle.revive_queue == ORDER_REVIVE_QUEUE or self._revive.has_queue(handle.revive_queue)
+        return handle.revive_queue == ORDER_REVIVE_QUEUE or handle.revive_queue in self.revive.queues
 
     def acknowledge(
         self, group: str, topic: str, queue_id: int, handle: Handle, queue_offsets: list[int]
@@ -432,20 +396,16 @@ class PopMessageService:
             handle.broker_name, queue_offsets if is_batch else None,
         )  # fmt: skip
         self._look_at_clocks()
-        now_ms = self._clock.message_time_ms()
-        due_ms = handle.pop_time_ms + handle.invisible_time_ms + self._steps.shift_since_ms(handle.pop_time_ms)
-        message = ack.message(
-            self._revive.topic, handle.revive_queue, due_ms, self._store_host, now_ms, is_delay=self._is_delay(now_ms)
-        )
-        return self._putter.put(message).end_offset
+        visible_ms = handle.pop_time_ms + handle.invisible_time_ms
+        return self.revive.put(ack, handle.revive_queue, visible_ms, self._clock.message_time_ms()).end_offset
 
     def _acknowledge_in_order(self, group: str, topic: str, queue_id: int, handle: Handle, queue_offset: int) -> None:
         if queue_offset < self._offsets.query(group, topic, queue_id):
             return
-        next_offset = self._orders.acknowledged(topic, group, queue_id, queue_offset, handle.pop_time_ms)
+        next_offset = self.orders.acknowledged(topic, group, queue_id, queue_offset, handle.pop_time_ms)
         if next_offset is not None:
             self._offsets.commit(group, topic, queue_id, next_offset)
-            if not self._orders.is_blocked(topic, group, queue_id, None, self._clock.message_time_ms()):
+            if not self.orders.is_blocked(topic, group, queue_id, None, self._clock.message_time_ms()):
                 self.look_at(topic, queue_id)
 
     def change_invisible_time(
@@ -460,7 +420,7 @@ class PopMessageService:
         if handle.revive_queue == ORDER_REVIVE_QUEUE:
             # In terms of the calendar at the time of the pop.
             visible_ms = now_ms + invisible_time_ms - self._steps.shift_since_ms(handle.pop_time_ms)
-            self._orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, visible_ms)
+            self.orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, visible_ms)
             return handle.pop_time_ms, visible_ms - handle.pop_time_ms
         # The pop time must differ from the old one. With equal times both check points would have the same key, the ack of
         # the old one would count for the new one, and the message would be lost unconsumed.
@@ -468,29 +428,41 @@ class PopMessageService:
         pop_time_ms = now_ms if is_set_back else max(now_ms, handle.pop_time_ms + 1)
         invisible_time_ms -= pop_time_ms - now_ms
         self._steps.note_calendar(pop_time_ms)
+        queue = self._store.queue(topic, queue_id)
+        unit = None if queue is None else queue.unit_at(queue_offset)
         check_point = CheckPoint(
             queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0],
-            last=self._physical_offset(topic, queue_id, queue_offset),
+            last=None if unit is None else unit[0],
         )  # fmt: skip
-        self._note(check_point, handle.revive_queue)
+        self._note(check_point, handle.revive_queue, now_ms)
         self.acknowledge(group, topic, queue_id, handle, [queue_offset])
         return pop_time_ms, invisible_time_ms
 
 
-def _records(result: GetResult) -> Iterator[tuple[memoryview, int]]:
-    """Yield view and position of each record found. Raises BadRecordError if a record of the log is damaged."""
+_Place = tuple[memoryview, int]
+"""View and position of a record."""
+
+
+def _records(result: GetResult) -> list[_Place]:
+    """Return the places of the records found. Raises BadRecordError if a record of the log is damaged."""
+    places = []
     for view in result.views:
         position = 0
         while position < len(view):
             size = int.from_bytes(view[position : position + 4], "big")
             if size < RECORD_SIZE_MIN:
                 raise BadRecordError(f"the queue points to a record of {size} bytes; run `pocketmq store verify`")
-            yield view, position
+            places.append((view, position))
             position += size
+    return places
 
 
-def _queue_offsets(result: GetResult, topic: str, queue_offset: int) -> list[int]:
+def _queue_offsets(records: list[_Place], topic: str, queue_offset: int) -> list[int]:
     if topic.startswith(LMQ_PREFIX):  # the records contain the offset in another queue
-        return list(range(queue_offset, queue_offset + result.count))
+        return list(range(queue_offset, queue_offset + len(records)))
     at = QUEUE_OFFSET_POSITION
-    return [int.from_bytes(view[start + at : start + at + 8], "big") for view, start in _records(result)]
+    return [int.from_bytes(view[start + at : start + at + 8], "big") for view, start in records]
+
+
+def _number(view: memoryview, position: int, at: int) -> int:
+    return int.from_bytes(view[position + at : position + at + 8], "big")

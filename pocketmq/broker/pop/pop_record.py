@@ -15,7 +15,7 @@ import msgspec
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.put.delivery_time import TIMER_DELAY_MS, TIMER_DELIVER_MS
 from pocketmq.store.format.message import Message
-from pocketmq.store.format.properties import TAGS, UNIQ_KEY, encode_properties
+from pocketmq.store.format.properties import TAGS, UNIQ_KEY
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ORDER_REVIVE_QUEUE: Final = 999
@@ -93,8 +93,8 @@ class CheckPoint(msgspec.Struct, omit_defaults=False):
         return [self.so + difference for difference in (self.d or range(self.n))]
 
     def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool) -> Message:
-        """Return the message to be put. The popped messages become visible at `due_ms`; `is_delay` keeps that independent of
-        the calendar."""
+        """Return the message to be put, without its stored properties. The popped messages become visible at `due_ms`;
+        `is_delay` keeps that independent of the calendar."""
         key = f"{self.t}@{self.q}@{self.so}@{self.c}@{self.pt}@{self.bn}@{CHECK_POINT_TAG}"
         return _message(self, topic, queue_id, CHECK_POINT_TAG, key, due_ms - AHEAD_MS, host, now_ms, is_delay)
 
@@ -138,18 +138,10 @@ def _message(
     properties = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: str(due_ms)}
     if is_delay:
         properties[TIMER_DELAY_MS] = str(due_ms - now_ms)  # precedes the absolute time, which Apache's broker uses
-    return Message(
-        topic,
-        queue_id,
-        msgspec.json.encode(body),
-        host,
-        host,
-        born_timestamp_ms=now_ms,
-        properties=properties,
-        properties_bytes=encode_properties(properties).encode(),
-    )
+    return Message(topic, queue_id, _encode(body), host, host, born_timestamp_ms=now_ms, properties=properties)
 
 
+_encode = msgspec.json.Encoder().encode
 _check_point = msgspec.json.Decoder(CheckPoint, strict=False)
 _ack = msgspec.json.Decoder(Ack, strict=False)
 

@@ -22,6 +22,7 @@ from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
 from pocketmq.broker.pop.pop_record import (
     FIRST_POP_TIME,
     REVIVE_GROUP,
+    Ack,
     CheckPoint,
     normal_topic_of,
     read_revive_record,
@@ -34,8 +35,8 @@ from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
-from pocketmq.store.format.message import Message
-from pocketmq.store.format.properties import TAGS, decode_properties
+from pocketmq.store.format.message import Message, PutResult
+from pocketmq.store.format.properties import TAGS, decode_properties, encode_properties
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.message_store import MessageStore
 
@@ -112,10 +113,11 @@ class PopReviveService:
         self._queue_nums = config.revive_queue_num
         self._with_retry_v2 = config.enable_retry_topic_v2
         self._is_separate = config.use_separate_retry_queue
-        self._queues: dict[int, _ReviveQueue] = {}
+        self.queues: dict[int, _ReviveQueue] = {}
+        """By id: the queues that are read, so that check points and acks may be put into them."""
         # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
         self._due: list[tuple[int, int, int]] = []
-        self._work = DueWork(context, self._go_on, BUDGET_S, "popped messages cannot be stored again")
+        self.work = DueWork(context, self._go_on, BUDGET_S, "popped messages cannot be stored again")
         # All acks due by `_put_to_ms` are put; all due by `_read_to_ms` are put and read.
         self._put_to_ms = self._read_to_ms = -_FOREVER_MS
 
@@ -128,44 +130,22 @@ class PopReviveService:
             queue_offset = self._offsets.query(REVIVE_GROUP, self.topic, queue_id) + 1
             low = max(self._store.min_offset(self.topic, queue_id), 0)
             high = max(self._store.max_offset(self.topic, queue_id), low)
-            self._queues[queue_id] = _ReviveQueue(queue_id, min(max(queue_offset, low), high))
-        self._work.start()
-
-    def stop(self) -> None:
-        """Stop reviving."""
-        self._work.stop()
-
-    def has_queue(self, queue_id: int) -> bool:
-        """Whether the queue is read, so that check points and acks may be put into it."""
-        return queue_id in self._queues
-
-    @property
-    def open_count(self) -> int:
-        """The number of check points read that are neither fully acknowledged nor revived."""
-        return sum(len(queue.open) for queue in self._queues.values())
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is to be done before a timer expires."""
-        return self._work.is_idle
+            self.queues[queue_id] = _ReviveQueue(queue_id, min(max(queue_offset, low), high))
+        self.work.start()
 
     # --- scheduling -------------------------------------------------------------------------------------------------
-
-    def look(self) -> None:
-        """Read the revive topic, which grew."""
-        self._work.look()
 
     def _go_on(self, end_s: float) -> None:
         """Read, revive what is due, and determine the next turn."""
         wait_s = self._revive_due(end_s)
         if wait_s is not None:
-            self._work.after(wait_s)
+            self.work.after(wait_s)
         elif self._due:
-            self._work.at_ms(self._due[0][0] + self._steps.difference)
+            self.work.at_ms(self._due[0][0] + self._steps.difference)
 
     def _revive_due(self, end_s: float) -> float | None:
         """Read, then revive what is due; return the seconds until the next turn, or None to wait for the next due time."""
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             while self._read(queue):
                 if self._clock.monotonic() >= end_s:
                     return 0.0
@@ -182,7 +162,7 @@ class PopReviveService:
             if self._clock.monotonic() >= end_s:
                 return 0.0
             _, queue_id, queue_offset = self._due[0]
-            queue = self._queues[queue_id]
+            queue = self.queues[queue_id]
             check_point = queue.open.get(queue_offset)
             if check_point is not None:
                 self._revive(check_point, queue_id, now_ms)
@@ -194,10 +174,10 @@ class PopReviveService:
     def _dispatched(self) -> None:
         """Read the records that the dispatch added to the queues. Runs in the turn's WAKE phase."""
         self._read_to_ms = max(self._put_to_ms, self._read_to_ms)
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             while self._read(queue):
                 pass
-        self._work.look()
+        self.work.look()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -294,6 +274,19 @@ class PopReviveService:
             queue_offset, check_point.pt, now_ms - shift_ms - check_point.pt + BACK_OFF_MS * min(tries, 60), check_point.q,
             check_point.t, check_point.c, check_point.bn, 1, d=[0], rp=str(tries), last=check_point.last,
         )  # fmt: skip
-        due_ms = again.revive_ms + shift_ms
+        self.put(again, queue_id, again.revive_ms, now_ms)
+
+    # --- storing ----------------------------------------------------------------------------------------------------
+
+    def put(self, entry: CheckPoint | Ack, queue_id: int, visible_ms: int, now_ms: int) -> PutResult:
+        """Put a check point or an ack. Raises RemotingError.
+
+        `visible_ms` is when the messages become visible again, by the calendar at their pop.
+        """
+        due_ms = visible_ms + self._steps.shift_since_ms(entry.pt)
+        # No delay is used while store times stand still, after the calendar was set back.
         is_delay = self._store.commit_log.last_store_timestamp_ms <= now_ms
-        self._putter.put(again.message(self.topic, queue_id, due_ms, self._store_host, now_ms, is_delay=is_delay))
+        message = entry.message(self.topic, queue_id, due_ms, self._store_host, now_ms, is_delay=is_delay)
+        if not self._putter.delay(message):
+            message.properties_bytes = encode_properties(message.properties).encode()
+        return self._putter.put_at_once(message)

@@ -170,7 +170,7 @@ def close(services: Services) -> None:
     if is_master:
         services.transactions.close()
     services.offsets.persist()
-    services.pops.persist()
+    services.pops.orders.persist()
     if services.config.enable_property_filter:
         services.filters.persist()
     services.delay_cancelled.persist()
@@ -251,7 +251,7 @@ class _Parts:
             timer_messages=timer_messages,
             delivery_times=times,
             transactions=TransactionalMessageService(context, putter, offsets, topics, progress, check),
-            pops=PopMessageService(context, putter, offsets, topics, groups, stats, orders, revive),
+            pops=PopMessageService(context, offsets, topics, groups, stats, orders, revive),
             request_modes=request_modes,
             delay_query=self._delay_query(schedule, timer_messages, cancelled),
             delay_cancelled=cancelled,
