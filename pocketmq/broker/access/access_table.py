@@ -1,18 +1,22 @@
-"""The permission table: the permissions that each request code needs when `aclEnable` is set.
+"""The permission table: what each request code needs, by the rules of 4.9 (`aclEnable`) and of 5.x (`authorizationEnabled`).
 
-Each routed code is in one of three parts: `SIGNED_CODES` need only a valid signature, `ADMIN_CODES` an admin, and
-`RESOURCES` lists the topics and groups that a request uses, with the permission for each. A code in none of them needs an
-admin, so that a new code is closed until it is added here; a test checks the table against the routes.
+Each routed code is in one of three parts: `SIGNED_CODES` need only a valid signature, `_ADMIN_ACTIONS` an admin; `_RULES`
+has the function that returns the topics and groups that a request uses, with 4.9's permission for each, and the actions of
+5.x. A code in none of them needs an admin, so that a new code is closed until it is added here; a test checks the table
+against the routes.
 
 4.9.4 checks permissions for few codes, else only the signature. This broker checks more: requests that show or
 copy messages need SUB on the topic that the messages are for, wherever they are stored; requests that show or change the
-state of a group need SUB on it; requests that show whole tables or change something shared by all need an admin.
+state of a group need SUB on it; requests that show whole tables or change something shared by all need an admin. The actions
+are those of 5.5.0. For some of the codes that need an admin 5.5.0 requires no permission: here they need the same action as
+similar codes.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pocketmq.broker.access.acl.access_rules import ADMIN, PUB, SUB, Resources
+from pocketmq.broker.access.auth import policies
 from pocketmq.broker.names import (
     DLQ_PREFIX,
     OFFSET_MOVED_EVENT,
@@ -46,62 +50,37 @@ SIGNED_CODES: Final = frozenset(
 )
 """Codes open to every account."""
 
-ADMIN_CODES: Final = frozenset(
-    {
-        # Admin codes of Apache's broker, too:
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_BROKER_CONFIG,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        # Accounts, secrets and permissions:
-        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-        RequestCode.DELETE_ACL_CONFIG,
-        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-        RequestCode.AUTH_CREATE_USER,
-        RequestCode.AUTH_UPDATE_USER,
-        RequestCode.AUTH_DELETE_USER,
-        RequestCode.AUTH_GET_USER,
-        RequestCode.AUTH_LIST_USER,
-        RequestCode.AUTH_CREATE_ACL,
-        RequestCode.AUTH_UPDATE_ACL,
-        RequestCode.AUTH_DELETE_ACL,
-        RequestCode.AUTH_GET_ACL,
-        RequestCode.AUTH_LIST_ACL,
-        # Files, queues and messages of all topics:
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
-        RequestCode.CLEAN_UNUSED_TOPIC,
-        RequestCode.DELETE_EXPIRED_COMMITLOG,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        # Who is master:
-        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
-        RequestCode.EXCHANGE_BROKER_HA_INFO,
-        RequestCode.QUERY_DELAYED,
+_ADMIN_ACTIONS: Final[dict[str | None, tuple[RequestCode, ...]]] = {
+    policies.CREATE: (
+        RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    ),
+    policies.DELETE: (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_SUBSCRIPTIONGROUP),
+    policies.UPDATE: (
+        RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_DELETE_ACL,
+        RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, RequestCode.EXCHANGE_BROKER_HA_INFO,
+        RequestCode.UPDATE_BROKER_CONFIG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.CANCEL_DELAYED,
+        RequestCode.DELIVER_DELAYED_NOW, RequestCode.ADVANCE_CLOCK,
+    ),
+    policies.GET: (
+        RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER, RequestCode.AUTH_GET_ACL, RequestCode.AUTH_LIST_ACL,
+        RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.QUERY_DELAYED,
         RequestCode.COUNT_DELAYED,
-        RequestCode.CANCEL_DELAYED,
-        RequestCode.DELIVER_DELAYED_NOW,
-        RequestCode.ADVANCE_CLOCK,
-        # The broker's settings, figures and whole tables:
-        RequestCode.GET_BROKER_CONFIG,
-        RequestCode.GET_BROKER_RUNTIME_INFO,
-        RequestCode.GET_BROKER_HA_STATUS,
-        RequestCode.VIEW_BROKER_STATS_DATA,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.GET_ALL_TOPIC_CONFIG,
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-        RequestCode.GET_ALL_CONSUMER_OFFSET,
-        RequestCode.GET_ALL_DELAY_OFFSET,
-        RequestCode.GET_TIMER_CHECK_POINT,
-        RequestCode.GET_TIMER_METRICS,
-        # Producer groups have no permissions of their own:
-        RequestCode.GET_PRODUCER_CONNECTION_LIST,
-        RequestCode.GET_ALL_PRODUCER_INFO,
-    }
-)
+    ),
+    None: (
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+    ),
+}  # fmt: skip
+"""Action of 5.x -> codes that 4.9's rules open to admins only. Without an action: 4.9's files, for Super users only."""
+
+ADMIN_CODES: Final = frozenset(code for codes in _ADMIN_ACTIONS.values() for code in codes)
 """Codes open to admins only."""
 
 # --- topics and groups ----------------------------------------------------------------------------------------------
@@ -302,61 +281,61 @@ def _resume_check(services: Services, request: Request[Any]) -> Resources:
 
 ResourcesOf = Callable[[Services, Request[Any]], Resources]
 
-RESOURCES: Final[dict[int, ResourcesOf]] = {
+_PUB, _SUB, _GET, _UPDATE = (policies.PUB,), (policies.SUB,), (policies.GET,), (policies.UPDATE,)
+_RULES: Final[tuple[tuple[ResourcesOf, tuple[str, ...], tuple[RequestCode, ...]], ...]] = (
     # Writing:
-    RequestCode.SEND_MESSAGE: _send,
-    RequestCode.SEND_MESSAGE_V2: _send,
-    RequestCode.SEND_BATCH_MESSAGE: _send,
-    RequestCode.SEND_REPLY_MESSAGE: _reply,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _reply,
-    RequestCode.RECALL_MESSAGE: _recall,
-    RequestCode.END_TRANSACTION: _end_transaction,
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: _resume_check,
+    (_send, _PUB, (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)),
+    (_reply, _PUB, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)),
+    (_recall, _PUB, (RequestCode.RECALL_MESSAGE,)),
+    (_end_transaction, _PUB, (RequestCode.END_TRANSACTION,)),
+    (_resume_check, _UPDATE, (RequestCode.RESUME_CHECK_HALF_MESSAGE,)),
     # Reading and copying messages:
-    RequestCode.PULL_MESSAGE: _of_topic_and_consumer_group,
-    RequestCode.LITE_PULL_MESSAGE: _of_topic_and_consumer_group,
-    RequestCode.POP_MESSAGE: _of_topic_and_consumer_group,
-    RequestCode.PEEK_MESSAGE: _of_topic_and_consumer_group,
-    RequestCode.NOTIFICATION: _of_topic_and_consumer_group,
-    RequestCode.POLLING_INFO: _of_topic_and_consumer_group,
-    RequestCode.QUERY_MESSAGE: _of_topic,
-    RequestCode.VIEW_MESSAGE_BY_ID: _view,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
-    RequestCode.QUERY_CONSUME_QUEUE: _of_queue,
+    (_of_topic_and_consumer_group, _SUB, (
+        RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+    )),
+    (_of_topic_and_consumer_group, _GET, (RequestCode.POLLING_INFO,)),
+    (_of_topic, _SUB + _GET, (RequestCode.QUERY_MESSAGE,)),
+    (_view, _GET, (RequestCode.VIEW_MESSAGE_BY_ID,)),
+    (_send_back, _SUB, (RequestCode.CONSUMER_SEND_MSG_BACK,)),
+    (_consume_directly, _SUB, (RequestCode.CONSUME_MESSAGE_DIRECTLY,)),
+    (_of_queue, _GET, (RequestCode.QUERY_CONSUME_QUEUE,)),
     # Requests of a consumer for its group:
-    RequestCode.HEART_BEAT: _heart_beat,
-    RequestCode.UNREGISTER_CLIENT: _of_consumer_group,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _of_consumer_group,
-    RequestCode.LOCK_BATCH_MQ: _of_locks,
-    RequestCode.UNLOCK_BATCH_MQ: _of_locks,
-    RequestCode.QUERY_ASSIGNMENT: _of_assignment,
-    RequestCode.QUERY_CONSUMER_OFFSET: _of_topic_and_consumer_group,
-    RequestCode.UPDATE_CONSUMER_OFFSET: _of_topic_and_consumer_group,
-    RequestCode.ACK_MESSAGE: _of_popped,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _of_popped,
-    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    (_heart_beat, _SUB, (RequestCode.HEART_BEAT,)),
+    (_of_consumer_group, _SUB, (RequestCode.UNREGISTER_CLIENT,)),
+    (_of_consumer_group, _SUB + _GET, (RequestCode.GET_CONSUMER_LIST_BY_GROUP,)),
+    (_of_locks, _SUB, (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)),
+    (_of_assignment, _SUB + _GET, (RequestCode.QUERY_ASSIGNMENT,)),
+    (_of_topic_and_consumer_group, _SUB + _GET, (RequestCode.QUERY_CONSUMER_OFFSET,)),
+    (_of_topic_and_consumer_group, _SUB + _UPDATE, (RequestCode.UPDATE_CONSUMER_OFFSET,)),
+    (_of_popped, _SUB, (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)),
+    (_batch_ack, _SUB, (RequestCode.BATCH_ACK_MESSAGE,)),
     # Queues and topics:
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_topic_either,
-    RequestCode.GET_MAX_OFFSET: _of_topic_either,
-    RequestCode.GET_MIN_OFFSET: _of_topic_either,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: _of_topic_either,
-    RequestCode.GET_TOPIC_CONFIG: _of_topic_either,
-    RequestCode.GET_TOPIC_STATS_INFO: _of_topic_either,
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _of_topic_either,
+    (_of_topic_either, _GET, (
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+    )),
     # Groups, for tools:
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _of_topic_and_group,
-    RequestCode.CLONE_GROUP_OFFSET: _clone,
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _of_group,
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: _of_consumer_group,
-    RequestCode.GET_CONSUMER_RUNNING_INFO: _of_consumer_group,
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _of_topic_and_group,
-    RequestCode.GET_CONSUME_STATS: _of_progress,
-    RequestCode.QUERY_TOPICS_BY_CONSUMER: _of_group,
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _of_topic_and_group,
-    RequestCode.QUERY_CONSUME_TIME_SPAN: _of_topic_and_group,
-}
+    (_of_topic_and_group, _UPDATE, (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,)),
+    (_clone, _UPDATE, (RequestCode.CLONE_GROUP_OFFSET,)),
+    (_of_group, _GET, (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, RequestCode.QUERY_TOPICS_BY_CONSUMER)),
+    (_of_consumer_group, _GET, (RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_CONSUMER_RUNNING_INFO)),
+    (_of_progress, _GET, (RequestCode.GET_CONSUME_STATS,)),
+    (_of_topic_and_group, _GET, (
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+    )),
+)  # fmt: skip
+
+RESOURCES: Final[dict[int, ResourcesOf]] = {code: resources_of for resources_of, _, codes in _RULES for code in codes}
 """Request code -> function that returns the topics and groups of a request with the permission needed for each."""
+ACTIONS: Final[dict[int, tuple[str, ...]]] = {
+    **{code: () for code in SIGNED_CODES},
+    **{code: actions for _, actions, codes in _RULES for code in codes},
+    **{code: (action,) for action, codes in _ADMIN_ACTIONS.items() if action is not None for code in codes},
+}
+"""Request code -> actions of 5.x, one of which is needed on each resource."""
 
 
 def needs_admin(code: int) -> bool:
