@@ -167,12 +167,12 @@ def _cpu_of_a_deadline(count):
     """Return the CPU seconds for one due item among `count` that are not due."""
     wheel = DeadlineWheel()
     for number in range(count):
-        wheel.add(HeldRequest(None, 100.0 + number % 1000, 0))
+        wheel.add(HeldRequest(None, 100.0 + number % 1000, 0, ()))
     best = float("inf")
     for _ in range(5):
         began = time.process_time()
         for turn in range(200):
-            item = HeldRequest(None, 10.0 + turn * 0.01, 0)
+            item = HeldRequest(None, 10.0 + turn * 0.01, 0, ())
             wheel.add(item)
             assert wheel.next_due_s() == item.deadline_s
             assert wheel.pop_due(item.deadline_s) == [item]
@@ -186,7 +186,7 @@ def test_cost_of_a_deadline_is_independent_of_their_number():
 
 def test_deadline_wheel_returns_exactly_the_due_items():
     wheel = DeadlineWheel()
-    items = [HeldRequest(None, deadline_s, 0) for deadline_s in (1.0, 1.04, 1.06, 2.0, -5.0)]
+    items = [HeldRequest(None, deadline_s, 0, ()) for deadline_s in (1.0, 1.04, 1.06, 2.0, -5.0)]
     for item in items:
         wheel.add(item)
     wheel.discard(items[3])

@@ -11,7 +11,8 @@ connection with the most held requests has some of them answered early.
 import heapq
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -46,30 +47,31 @@ class HoldLimits(NamedTuple):
     bytes_max: int = 64 << 20
 
 
+@dataclass(eq=False, slots=True)
 class HeldRequest:
-    """One held request of `size` bytes; `deadline_s` is monotonic."""
+    """One held request of `size` bytes; `deadline_s` is monotonic. `places` are the keys under which it is listed."""
 
-    __slots__ = ("bucket", "channel", "deadline_s", "deferred", "is_held", "size")
-
-    def __init__(self, channel: Channel, deadline_s: float, size: int) -> None:
-        self.channel = channel
-        self.deadline_s = deadline_s
-        self.size = size
-        self.deferred = Deferred()
-        self.bucket: int | None = None
-        self.is_held = False
+    channel: Channel
+    deadline_s: float
+    size: int
+    places: Collection[Hashable]
+    deferred: Deferred = field(default_factory=Deferred, init=False)
+    bucket: int | None = field(default=None, init=False)
+    is_held: bool = field(default=False, init=False)
 
 
 H = TypeVar("H", bound=HeldRequest)
 
 
 class HeldRequests(ABC, Generic[H]):
-    """Held requests of one kind, by connection. Subclasses add their own keys."""
+    """Held requests of one kind, by connection and by the places that a subclass gives them."""
 
     def __init__(self, timers: Timers, slices: WorkSlices, limits: HoldLimits) -> None:
         self._timers = timers
         self._limits = limits
         self._channels: dict[Channel, dict[H, None]] = {}
+        # By place. Dicts used as ordered sets: the request that has waited longest is answered first.
+        self._at: dict[Hashable, dict[H, None]] = {}
         self._largest: list[Channel] = []
         self._wheel: DeadlineWheel[H] = DeadlineWheel()
         self._slices = slices
@@ -80,10 +82,6 @@ class HeldRequests(ABC, Generic[H]):
         self.size = 0
         self.is_stopped = False
         """True while the broker stops: callers must refuse such requests."""
-
-    @abstractmethod
-    def _unlist(self, held: H) -> None:
-        """Remove a request from the subclass's own tables."""
 
     @abstractmethod
     def _last_answer(self, held: H) -> Response:
@@ -141,6 +139,8 @@ class HeldRequests(ABC, Generic[H]):
                 channel.attachments[kind] = True
                 channel.on_close(self.channel_closed)
         same_channel[held] = None
+        for place in held.places:
+            self._at.setdefault(place, {})[held] = None
         held.is_held = True
         self._wheel.add(held)
         self.count += 1
@@ -154,11 +154,19 @@ class HeldRequests(ABC, Generic[H]):
         self.count -= 1
         self.size -= held.size
         self._wheel.discard(held)
-        self._unlist(held)
+        for place in held.places:
+            self._leave(held, place)
         same_channel = self._channels[held.channel]
         del same_channel[held]
         if not same_channel:
             del self._channels[held.channel]
+
+    def _leave(self, held: H, place: Hashable) -> None:
+        """Remove a request from one place."""
+        same_place = self._at[place]
+        del same_place[held]
+        if not same_place:
+            del self._at[place]
 
     def _move(self, held: H, deadline_s: float) -> None:
         """Give a request another deadline."""

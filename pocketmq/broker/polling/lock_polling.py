@@ -8,7 +8,8 @@ When a refused queue is freed later, the group is notified again, and the client
 are not held: a client asks for its queues one after the other, and would otherwise wait for each.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 
 from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
@@ -35,20 +36,14 @@ def locked_answer(locks: RebalanceLock, group: str, client_id: str, locked: list
     return Response(body=encode_body(LockOkBody(list(listed))))
 
 
+@dataclass(eq=False, slots=True)
 class LockHold(HeldRequest):
-    """One held lock request; `missing` are the queues that it waits for."""
+    """One held lock request. Its places are its group and connection, then its group and each queue that it waits for."""
 
-    __slots__ = ("client_id", "group", "missing", "queues")
-
-    def __init__(
-        self, group: str, client_id: str, queues: list[MessageQueue], missing: set[MessageQueue], channel: Channel,
-        deadline_s: float, size: int,
-    ) -> None:  # fmt: skip
-        super().__init__(channel, deadline_s, size)
-        self.group = group
-        self.client_id = client_id
-        self.queues = queues
-        self.missing = missing
+    places: dict[Hashable, None]
+    group: str
+    client_id: str
+    queues: list[MessageQueue]
 
 
 class LockRequestHoldService(HeldRequests[LockHold]):
@@ -60,9 +55,6 @@ class LockRequestHoldService(HeldRequests[LockHold]):
         super().__init__(timers, slices, limits)
         self._locks = locks
         self._clients = clients
-        self._requests: dict[tuple[str, Channel], LockHold] = {}
-        # Dicts used as ordered sets: the request that has waited longest gets the queue.
-        self._waiting: dict[tuple[str, MessageQueue], dict[LockHold, None]] = {}
         locks.freed.subscribe(self._freed)
 
     def hold(
@@ -75,19 +67,15 @@ class LockRequestHoldService(HeldRequests[LockHold]):
         """
         wanted = set(missing)
         size += _QUEUE_SIZE * len(wanted)
-        if self.is_stopped or (group, channel) in self._requests or not self._has_room(channel, size):
+        if self.is_stopped or (group, channel) in self._at or not self._has_room(channel, size):
             return None
         now = self._timers.clock.monotonic()
-        held = LockHold(group, client_id, queues, wanted, channel, now + wait_s, size)
-        self._requests[group, channel] = held
-        for queue in wanted:
-            self._waiting.setdefault((group, queue), {})[held] = None
-        return self._keep(held, now)
+        places: dict[Hashable, None] = {(group, channel): None, **{(group, queue): None for queue in wanted}}
+        return self._keep(LockHold(channel, now + wait_s, size, places, group, client_id, queues), now)
 
     def client_left(self, group: str, channel: Channel) -> None:
         """Answer the request of a client that leaves its group: it gets no further queue."""
-        held = self._requests.get((group, channel))
-        if held is not None:
+        for held in tuple(self._at.get((group, channel), ())):
             self._remove(held)
             self._answer(held, Response(body=encode_body(LockOkBody())))
 
@@ -95,15 +83,16 @@ class LockRequestHoldService(HeldRequests[LockHold]):
         """Give queues that were freed to the requests that wait for them, and notify the group of the others."""
         is_left = False
         for queue in queues:
-            waiting = self._waiting.get((group, queue))
+            waiting = self._at.get((group, queue))
             if waiting is None:
                 is_left = True
                 continue
             held = next(iter(waiting))
             if not self._locks.lock_batch(group, [queue], held.client_id, held.channel):
                 continue  # maxLockedQueues
-            self._no_longer_waits(held, queue)
-            if not held.missing:
+            self._leave(held, (group, queue))
+            del held.places[group, queue]
+            if len(held.places) == 1:
                 self._end(held)
         if is_left:
             self._clients.lock_freed(group)
@@ -113,15 +102,3 @@ class LockRequestHoldService(HeldRequests[LockHold]):
         if len(locked) < len(held.queues):
             self._clients.lock_refused(held.group, held.channel, has_waited=True)
         return locked_answer(self._locks, held.group, held.client_id, locked)
-
-    def _no_longer_waits(self, held: LockHold, queue: MessageQueue) -> None:
-        held.missing.discard(queue)
-        waiting = self._waiting[held.group, queue]
-        del waiting[held]
-        if not waiting:
-            del self._waiting[held.group, queue]
-
-    def _unlist(self, held: LockHold) -> None:
-        del self._requests[held.group, held.channel]
-        for queue in tuple(held.missing):
-            self._no_longer_waits(held, queue)

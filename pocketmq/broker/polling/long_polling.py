@@ -14,7 +14,8 @@ woken, each queue is served once per period (`PERIOD_S`), which collects message
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from pocketmq.broker.polling.held_requests import TIMEOUT_MAX_S, UNREAD_S, HeldRequest, HeldRequests, HoldLimits, served
 from pocketmq.remoting.command import Response
@@ -45,37 +46,21 @@ AnyMatches = Callable[[str, int, int, int, RecordFilter], bool]
 """MessageStore.any_matches: whether any record in a range of a queue passes a filter."""
 
 
+@dataclass(eq=False, slots=True)
 class PullHold(HeldRequest):
-    """One held pull."""
+    """One held pull. Its place is its queue: topic and queue id."""
 
-    __slots__ = ("key", "matches", "queue_offset", "serve")
-
-    def __init__(
-        self,
-        key: tuple[str, int],
-        queue_offset: int,
-        matches: Matches | RecordFilter | None,
-        serve: Serve,
-        channel: Channel,
-        deadline_s: float,
-        size: int,
-    ) -> None:
-        super().__init__(channel, deadline_s, size)
-        self.key = key
-        self.queue_offset = queue_offset
-        self.matches = matches
-        self.serve = serve
+    queue_offset: int
+    matches: Matches | RecordFilter | None
+    serve: Serve
 
 
 class PullRequestHoldService(HeldRequests[PullHold]):
-    """The held pulls by queue and by connection."""
+    """The held pulls by queue."""
 
     def __init__(self, timers: Timers, slices: WorkSlices, any_matches: AnyMatches, limits: HoldLimits) -> None:
         super().__init__(timers, slices, limits)
         self._any_matches = any_matches
-        # Dicts used as ordered sets: the pull that has waited longest is answered first.
-        self._queues: dict[tuple[str, int], dict[PullHold, None]] = {}
-        self._topics: dict[str, dict[tuple[str, int], None]] = {}
         self._arrivals: list[Arrival] = []
         # Queues whose pulls are being checked in slices -> arrivals since the round began.
         self._rounds: dict[tuple[str, int], _Growth | None] = {}
@@ -104,17 +89,12 @@ class PullRequestHoldService(HeldRequests[PullHold]):
         if not self._has_room(channel, size):
             return None
         now = self._timers.clock.monotonic()
-        hold = PullHold((topic, queue_id), queue_offset, matches, serve, channel, now + min(timeout_s, TIMEOUT_MAX_S), size)
-        queue = self._queues.get(hold.key)
-        if queue is None:
-            queue = self._queues[hold.key] = {}
-            self._topics.setdefault(topic, {})[hold.key] = None
-        queue[hold] = None
-        return self._keep(hold, now)
+        deadline_s, places = now + min(timeout_s, TIMEOUT_MAX_S), ((topic, queue_id),)
+        return self._keep(PullHold(channel, deadline_s, size, places, queue_offset, matches, serve), now)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Record grown queues; their pulls are woken in the turn's WAKE phase."""
-        if self._queues:
+        if self._at:
             self._arrivals += arrivals
 
     def wake(self) -> None:
@@ -129,7 +109,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
             key = (arrival.topic, arrival.queue_id)
             if self._woken_count < WOKEN_AT_ONCE or key not in self._woken:
                 self._wake_queue(arrival)
-            elif key in self._queues:
+            elif key in self._at:
                 if not self._postponed:
                     self._timers.after(self._period_end_s - now, self._next_period)
                 self._postponed.append(arrival)
@@ -147,7 +127,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
 
     def _wake_queue(self, arrival: Arrival) -> None:
         key = (arrival.topic, arrival.queue_id)
-        queue = self._queues.get(key)
+        queue = self._at.get(key)
         if queue is None:
             return
         growth = _Growth(key, arrival.queue_offset, arrival.tags_codes)
@@ -166,7 +146,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
         key = growth.key
         try:
             while growth is not None:
-                for hold in _in_turn(self._queues.get(key, ())):
+                for hold in _in_turn(self._at.get(key, ())):
                     self._check(hold, growth)
                     yield
                 growth, self._rounds[key] = self._rounds[key], None
@@ -181,7 +161,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
             self._check_soon(hold, UNREAD_S)
         elif self._is_wanted(growth, hold.matches):
             self._end(hold)
-            self._woken.add(hold.key)
+            self._woken.add(growth.key)
             self._woken_count += 1
         else:
             self._check_soon(hold, CHECK_S)
@@ -203,39 +183,25 @@ class PullRequestHoldService(HeldRequests[PullHold]):
 
     def wake_all(self, topic: str) -> None:
         """Serve every held pull of a topic, after the topic was deleted or lost its read permission."""
-        holds = [hold for key in self._topics.get(topic, ()) for hold in self._queues[key]]
+        holds = [hold for queue, holds in self._at.items() if queue[0] == topic for hold in holds]  # type: ignore[index]
         if holds:
             self._slices.start(self._ending(holds))
 
     def _last_answer(self, held: PullHold) -> Response:
-        return served(held.serve, held.key)
+        return served(held.serve, *held.places)
 
     def _check_soon(self, hold: PullHold, seconds: float) -> None:
         deadline_s = self._timers.clock.monotonic() + seconds
         if hold.deadline_s > deadline_s:
             self._move(hold, deadline_s)
 
-    def _unlist(self, held: PullHold) -> None:
-        key = held.key
-        queue = self._queues[key]
-        del queue[held]
-        if not queue:
-            del self._queues[key]
-            keys = self._topics[key[0]]
-            del keys[key]
-            if not keys:
-                del self._topics[key[0]]
 
-
-class _Growth:
+class _Growth(NamedTuple):
     """Growth of a queue: the new units end before `end_offset`; `tags_codes` is None if there are too many."""
 
-    __slots__ = ("end_offset", "key", "tags_codes")
-
-    def __init__(self, key: tuple[str, int], end_offset: int, tags_codes: list[int] | None) -> None:
-        self.key = key
-        self.end_offset = end_offset
-        self.tags_codes = tags_codes
+    key: tuple[str, int]
+    end_offset: int
+    tags_codes: list[int] | None
 
     def merged_with(self, before: "_Growth | None") -> "_Growth":
         """Return this growth merged with the preceding one."""
@@ -244,7 +210,7 @@ class _Growth:
         codes = None
         if before.tags_codes is not None and self.tags_codes is not None:
             codes = before.tags_codes + self.tags_codes
-        return _Growth(self.key, self.end_offset, codes if codes is None or len(codes) <= TAGS_CODES_MAX else None)
+        return self._replace(tags_codes=codes if codes is None or len(codes) <= TAGS_CODES_MAX else None)
 
 
 def _in_turn(holds: Iterable[PullHold]) -> list[PullHold]:

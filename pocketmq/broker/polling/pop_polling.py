@@ -9,6 +9,7 @@ a group: the newest that waits at its queue and the newest that waits at any que
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from pocketmq.broker.polling.held_requests import TIMEOUT_MAX_S, HeldRequest, HeldRequests, HoldLimits, served
@@ -28,26 +29,14 @@ PollKey = tuple[str, str, int]
 """Topic, group, queue id (-1: any queue)."""
 
 
+@dataclass(eq=False, slots=True)
 class Poll(HeldRequest):
-    """One waiting pop or NOTIFICATION request."""
+    """One waiting pop or NOTIFICATION request. Its place is its key; `waiting` has it by topic and group."""
 
-    __slots__ = ("empty", "key", "serve", "topics")
-
-    def __init__(
-        self,
-        key: PollKey,
-        topics: tuple[str, ...],
-        serve: Callable[[], Response | None],
-        empty: Callable[[], Response],
-        channel: Channel,
-        deadline_s: float,
-        size: int,
-    ) -> None:
-        super().__init__(channel, deadline_s, size)
-        self.key = key
-        self.topics = topics
-        self.serve = serve
-        self.empty = empty
+    key: PollKey
+    topics: tuple[str, ...]
+    serve: Callable[[], Response | None]
+    empty: Callable[[], Response]
 
     @property
     def may_be_served(self) -> bool:
@@ -66,7 +55,6 @@ class PopLongPollingService(HeldRequests[Poll]):
         super().__init__(timers, slices, limits)
         self.waiting: dict[str, dict[str, dict[Poll, None]]] = {}
         """Topic -> group -> polls in order of arrival."""
-        self._counts: dict[PollKey, int] = {}
         self.grown: dict[tuple[str, int], int] = {}
         """(topic, queue id) -> number of messages that arrived in this turn, for `wake`."""
         # Queues for which polls are being tried in slices -> number of messages that arrived since the round began.
@@ -86,18 +74,18 @@ class PopLongPollingService(HeldRequests[Poll]):
 
         Return None when a limit is reached.
         """
-        if self._counts.get(key, 0) >= WAITING_PER_QUEUE_MAX or not self._has_room(channel, size):
+        if self.waiting_at(key) >= WAITING_PER_QUEUE_MAX or not self._has_room(channel, size):
             return None
         now = self._timers.clock.monotonic()
-        poll = Poll(key, topics, serve, empty, channel, now + min(max(timeout_s - EARLY_S, 0.0), TIMEOUT_MAX_S), size)
+        deadline_s = now + min(max(timeout_s - EARLY_S, 0.0), TIMEOUT_MAX_S)
+        poll = Poll(channel, deadline_s, size, (key,), key, topics, serve, empty)
         for topic in topics:
             self.waiting.setdefault(topic, {}).setdefault(key[1], {})[poll] = None
-        self._counts[key] = self._counts.get(key, 0) + 1
         return self._keep(poll, now)
 
     def waiting_at(self, key: PollKey) -> int:
         """Return the number of polls of a group that wait at a queue."""
-        return self._counts.get(key, 0)
+        return len(self._at.get(key, ()))
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Record grown queues; polls that wait there are served in the turn's WAKE phase."""
@@ -167,7 +155,8 @@ class PopLongPollingService(HeldRequests[Poll]):
     def _last_answer(self, held: Poll) -> Response:
         return served(held.empty, held.key)
 
-    def _unlist(self, held: Poll) -> None:
+    def _remove(self, held: Poll) -> None:
+        super()._remove(held)
         for topic in held.topics:
             groups = self.waiting[topic]
             polls = groups[held.key[1]]
@@ -176,9 +165,6 @@ class PopLongPollingService(HeldRequests[Poll]):
                 del groups[held.key[1]]
                 if not groups:
                     del self.waiting[topic]
-        self._counts[held.key] -= 1
-        if not self._counts[held.key]:
-            del self._counts[held.key]
 
 
 class NotificationLongPollingService(PopLongPollingService):
