@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any, Final
 
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
@@ -71,6 +72,17 @@ class Exposition:
             name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
             text = self._headings[family.name] = self.metric(Metric(name, family.help, family.kind))
         return text
+
+
+def process_registry() -> CollectorRegistry:
+    """Return the metrics of the process itself: CPU, memory, descriptors, garbage collection.
+
+    They have a registry of their own: the global one belongs to the program that embeds a server.
+    """
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
 
 
 class _One:

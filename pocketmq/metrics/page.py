@@ -15,8 +15,9 @@ from pocketmq.metrics.loop_monitor import LoopMonitor
 from pocketmq.metrics.loop_work import LoopStuck, on_loop
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from pocketmq.metrics.exposition import Exposition
-    from pocketmq.metrics.process_families import ProcessFamilies
 
 LOOP_SHARE: Final = 0.01
 """Share of the time that may be spent on collecting and writing figures."""
@@ -41,7 +42,7 @@ class Page:
         self._loop_s = 0.0
         self._texts: dict[str, bytes] = {}
         self._expositions: dict[str, Exposition] = {}
-        self._process: ProcessFamilies | None = None
+        self._process: CollectorRegistry | None = None
 
     async def text(self, accept: str) -> tuple[str, bytes]:
         """Return content type and body."""
@@ -122,9 +123,9 @@ class Page:
 
     def _process_text(self, exposition: "Exposition") -> bytes:
         if self._process is None:
-            from pocketmq.metrics.process_families import ProcessFamilies
+            from pocketmq.metrics.exposition import process_registry
 
-            self._process = ProcessFamilies()
+            self._process = process_registry()
         return b"".join(exposition.metric(metric) for metric in self._process.collect())
 
 

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.figures.request_backlog import request_backlog
+from pocketmq.broker.figures.runtime_info import request_backlog
 from pocketmq.broker.figures.runtime_info import runtime_info as runtime_info_of
 from pocketmq.broker.stats import stats
-from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
+from pocketmq.broker.stats.measurements import RecentCounts, RecentMaximum
 from pocketmq.metrics.histogram import Histogram, quantile_s
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.client import RemotingClient
@@ -174,4 +174,7 @@ def test_counters_of_queues_groups_and_topics_have_a_limit(monkeypatch: pytest.M
     assert (counted.put_total.nums, counted.put_total.size, counted.get_total.nums) == (10, 70, 20)
     found = [(name, number) for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS") for number in range(10)
              if counted.item(name, f"T@g{number}") is not None]  # fmt: skip
-    assert len(found) == 6 and sum(counted.item("TOPIC_PUT_NUMS", f"T{number}") is not None for number in range(10)) == 3
+    assert (
+        len(found) == 6
+        and sum(counted.samples.item("TOPIC_PUT_NUMS", f"T{number}") is not None for number in range(10)) == 3
+    )

@@ -31,7 +31,7 @@ def test_batch_is_counted_once_per_statistic() -> None:
     s.send_back("g", "T")
     s.sample()
     sums = {
-        (name, key): s.item(name, key).snapshot()["statsMinute"]["sum"]  # type: ignore[union-attr]
+        (name, key): s.samples.item(name, key).snapshot()["statsMinute"]["sum"]  # type: ignore[union-attr]
         for name, key in [
             ("TOPIC_PUT_NUMS", "T"), ("TOPIC_PUT_SIZE", "T"), ("QUEUE_PUT_NUMS", "T@1"), ("QUEUE_PUT_SIZE", "T@0"),
             ("BROKER_PUT_NUMS", "c"), ("GROUP_GET_NUMS", "T@g"), ("GROUP_GET_SIZE", "T@g"), ("QUEUE_GET_NUMS", "T@0@g"),
@@ -39,7 +39,7 @@ def test_batch_is_counted_once_per_statistic() -> None:
         ]
     }  # fmt: skip
     assert list(sums.values()) == [4, 350, 1, 300, 4, 2, 200, 2, 200, 2, 1]
-    assert s.item("TOPIC_PUT_NUMS", "U") is None
+    assert s.samples.item("TOPIC_PUT_NUMS", "U") is None
 
 
 def test_rates_over_a_minute_and_an_hour() -> None:
@@ -52,7 +52,7 @@ def test_rates_over_a_minute_and_an_hour() -> None:
         for _ in range(5):
             put(s, "T", 0, 2, 2)
         s.sample()
-    item = s.item("TOPIC_PUT_NUMS", "T")
+    item = s.samples.item("TOPIC_PUT_NUMS", "T")
     assert item is not None
     snapshot = item.snapshot()
     assert snapshot["statsMinute"] == {"sum": 60, "tps": 1.0, "avgpt": 1.0}
@@ -67,7 +67,7 @@ def test_statistics_of_the_last_minute_exclude_older_messages() -> None:
     for _ in range(8):
         s.sample()
         clock.advance(10_000)
-    item = s.item("TOPIC_PUT_NUMS", "T")
+    item = s.samples.item("TOPIC_PUT_NUMS", "T")
     assert item is not None and item.snapshot()["statsMinute"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
 
 
@@ -78,7 +78,7 @@ def test_rates_over_the_windows_of_the_runtime_info() -> None:
     for second in range(100):
         put(s, "T", 0, 4 if second >= 90 else 2, 1)
         s.get("g", "T", 0, 3, 1, 0.0)
-        s.get_missed()
+        s.misses += 1
         clock.advance(1_000)
         s.sample_tps()
     rates = s.tps()
@@ -113,8 +113,8 @@ def test_statistics_of_a_deleted_topic_are_dropped() -> None:
     s.sample()
     s.forget_topic("T")
     s.sample()
-    assert s.item("TOPIC_PUT_NUMS", "T") is None and s.item("GROUP_GET_NUMS", "T@g") is None
-    assert s.item("TOPIC_PUT_NUMS", "U") is not None
+    assert s.samples.item("TOPIC_PUT_NUMS", "T") is None and s.samples.item("GROUP_GET_NUMS", "T@g") is None
+    assert s.samples.item("TOPIC_PUT_NUMS", "U") is not None
 
 
 def test_sampling_in_steps_allows_messages_in_between() -> None:
@@ -128,9 +128,9 @@ def test_sampling_in_steps_allows_messages_in_between() -> None:
             put(s, "T", 7, 1, 10)
             s.get("late", "T", 0, 1, 10, 0.0)
     assert count > 900, "many small steps"
-    assert all(s.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(500))
+    assert all(s.samples.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(500))
     s.sample()
-    item = s.item("GROUP_GET_NUMS", "T@late")
+    item = s.samples.item("GROUP_GET_NUMS", "T@late")
     assert item is not None and item.value == 1
 
 
@@ -144,4 +144,4 @@ def test_topic_deleted_during_sampling_has_no_statistics() -> None:
     s.forget_topic("T")
     for _ in pieces:
         pass
-    assert s.item("GROUP_GET_NUMS", "T@g0") is None
+    assert s.samples.item("GROUP_GET_NUMS", "T@g0") is None

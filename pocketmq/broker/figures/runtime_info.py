@@ -5,23 +5,25 @@ Tools require every key to be present. A key without an exact counterpart here h
 
     ...ThreadPoolQueueSize, ...HeadWaitTimeMills     requests that were read and are not served yet, and the longest wait
     ...ThreadPoolQueueCapacity                       no limit: the number of such requests is limited per connection only
-    putMessageDistributeTime, putLatency99, ...999   of the last minute; a message counts as `stats.put_times` says
+    putMessageDistributeTime, putLatency99, ...999   of the last minute; a message counts as `stats.measurements` says
     pageCacheLockTimeMills                           the longest write of the log to the page cache, of the last minute
     remainTransientStoreBufferNumbs                  no limit, as at Apache's brokers without a transient store pool
     dispatchMaxBuffer                                the largest number of records dispatched at once
 """
 
+import re
 import shutil
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from pocketmq.broker.figures.ha_figures import ha_lines
-from pocketmq.broker.figures.request_backlog import request_backlog
 from pocketmq.broker.figures.timer_figures import timer_lines
 from pocketmq.broker.services import Services
 from pocketmq.metrics.histogram import quantile_s
-from pocketmq.remoting.codes import VERSION, VERSION_NAME
+from pocketmq.remoting.channels import Channels
+from pocketmq.remoting.codes import ROCKETMQ, VERSION, VERSION_NAME, RequestCode
+from pocketmq.remoting.frame import Frame
 from pocketmq.store.format.record import store_timestamp_of
 
 _NO_LIMIT: Final = "2147483647"
@@ -31,6 +33,16 @@ _DISTRIBUTION: Final = (
 )  # fmt: skip
 """Apache's buckets and their upper bounds in seconds. Apache counts whole ms: the first bucket has puts of less than 1."""
 _DISTRIBUTION_REST: Final = "10s~"
+COUNTED_MAX: Final = 100_000
+"""Number of requests after which no further connection is counted."""
+_CODE: Final = re.compile(rb'"code"\s*:\s*(\d{1,9})')
+_POOLS: Final[Mapping[int, str]] = {
+    RequestCode.SEND_MESSAGE: "send", RequestCode.SEND_MESSAGE_V2: "send", RequestCode.SEND_BATCH_MESSAGE: "send",
+    RequestCode.CONSUMER_SEND_MSG_BACK: "send", RequestCode.PULL_MESSAGE: "pull", RequestCode.POP_MESSAGE: "pull",
+    RequestCode.LITE_PULL_MESSAGE: "litePull", RequestCode.ACK_MESSAGE: "ack", RequestCode.BATCH_ACK_MESSAGE: "ack",
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "ack", RequestCode.QUERY_MESSAGE: "query",
+    RequestCode.VIEW_MESSAGE_BY_ID: "query", RequestCode.END_TRANSACTION: "EndTransaction",
+}  # fmt: skip
 
 
 def runtime_info(services: Services) -> dict[str, str]:
@@ -107,6 +119,48 @@ def _waiting(services: Services) -> dict[str, str]:
         else:
             lines |= {f"{pool}ThreadPoolQueueSize": str(count), f"{pool}ThreadPoolQueueHeadWaitTimeMills": str(wait_ms)}
     return lines
+
+
+class Backlog(NamedTuple):
+    """Number of requests, and the longest time in ms that one of them has waited."""
+
+    requests: int = 0
+    wait_ms: int = 0
+
+
+def request_backlog(channels: Channels | None) -> Mapping[str, Backlog]:
+    """Return the requests that wait by the names of Apache's pools; `litePull` and `ack` are 5.x's.
+
+    There are no such pools: requests are served as they are read, in one thread. Only those of connections with many
+    requests wait for their share of the loop (`remoting.fair_share`), at their connections, which are not read meanwhile.
+    """
+    found = dict.fromkeys(_POOLS.values(), Backlog())
+    if channels is None:
+        return found
+    now_s, looked_at = channels.timers.clock.monotonic(), 0
+    for channel in channels.open:
+        left = channel.frames_left
+        for pool in _pools(left):
+            before = found[pool]
+            # Nothing is read while requests are left, so they came with the last data, or before it.
+            wait_ms = max(before.wait_ms, round((now_s - channel.last_active) * 1000))
+            found[pool] = Backlog(before.requests + 1, wait_ms)
+        looked_at += len(left)
+        if looked_at > COUNTED_MAX:
+            break
+    return found
+
+
+def _pools(frames: Iterable[Frame]) -> Iterable[str]:
+    for serialize_type, header, _ in frames:
+        if serialize_type == ROCKETMQ:
+            code = int.from_bytes(header[:2], "big")
+        else:
+            match = _CODE.search(header)
+            code = 0 if match is None else int(match.group(1))
+        pool = _POOLS.get(code)
+        if pool is not None:
+            yield pool
 
 
 def _start(services: Services) -> dict[str, str]:

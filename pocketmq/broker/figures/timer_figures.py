@@ -44,7 +44,7 @@ def timer_lines(services: Services) -> Mapping[str, str]:
         )
     read_time_ms, _, queue_offset, *_ = TIMER_CHECKPOINT_STRUCT.unpack(timer_checkpoint(services))
     behind_ms = services.clock.message_time_ms() - read_time_ms if read_time_ms else 0
-    entered, delivered = (services.stats.item(name, TIMER_TOPIC) for name in (_PUT_NUMS, DEQUEUE_NUMS))
+    entered, delivered = (services.stats.samples.item(name, TIMER_TOPIC) for name in (_PUT_NUMS, DEQUEUE_NUMS))
     return {
         "timerReadBehind": str(max(behind_ms, 0) // 1000),
         "timerOffsetBehind": str(max(services.store.max_offset(TIMER_TOPIC, 0) - queue_offset, 0)),

@@ -1,13 +1,14 @@
 """Requests about the broker itself: its config, state, statistics and files."""
 
 import logging
+from typing import Final
 
 from pocketmq.broker.config import FIXED_KEYS
 from pocketmq.broker.figures.ha_figures import ha_runtime_info
-from pocketmq.broker.figures.lag_figures import lag_figures
 from pocketmq.broker.figures.runtime_info import runtime_info
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
 from pocketmq.broker.services import Services
+from pocketmq.broker.stats.stats_item import ROWS
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.after_write import when_updated
 from pocketmq.remoting.bodies import KVTable, encode_body
@@ -21,11 +22,14 @@ from pocketmq.remoting.headers.route import ConfigVersionResponseHeader
 from pocketmq.runtime import properties_file
 from pocketmq.runtime.config import to_properties
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
+from pocketmq.store.format.record import store_timestamp_of
 
 log = logging.getLogger("broker")
 
 QUEUE_UNITS_MAX = 1000
 """Maximum units in one answer to QUERY_CONSUME_QUEUE."""
+_FALL_SIZE: Final = "GROUP_GET_FALL_SIZE"
+_FALL_TIME: Final = "GROUP_GET_FALL_TIME"
 
 
 def update_broker_config(services: Services, request: Request[NoHeader]) -> Response | Deferred:
@@ -59,11 +63,41 @@ def get_broker_ha_status(services: Services, request: Request[NoHeader]) -> Resp
 def view_broker_stats_data(services: Services, request: Request[BrokerStatsRequestHeader]) -> Response:
     """Return one statistic over a minute, an hour and a day. Tools ask for many that do not exist."""
     name, key = request.header.stats_name, request.header.stats_key
-    item = services.stats.item(name, key)
-    found = lag_figures(services, name, key) if item is None else item.snapshot()
+    item = services.stats.samples.item(name, key)
+    found = _lag_figures(services, name, key) if item is None else item.snapshot()
     if found is None:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
     return Response(body=fastjson.dumps(found))
+
+
+def _lag_figures(services: Services, name: str, key: str) -> dict[str, dict[str, float]] | None:
+    """Return the body for GROUP_GET_FALL_SIZE and GROUP_GET_FALL_TIME: how far a group's pulls of a queue lie behind the end
+    of the log. Their key is `queueId@topic@group`. Apache's broker keeps both as momentary statistics, which it only prints.
+
+    `sum` is the present value: bytes of the log behind the last pulled record, or ms since it was stored. None: the group
+    has pulled nothing from the queue since the start.
+    """
+    if name not in (_FALL_SIZE, _FALL_TIME):
+        return None
+    queue_id, _, rest = key.partition("@")
+    topic, _, group = rest.partition("@")
+    if not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) < 10):
+        return None
+    store = services.store
+    pulled_to = services.offsets.pull_offsets.get((group, topic, int(queue_id)))
+    queue = store.queue(topic, int(queue_id))
+    unit = None if pulled_to is None or queue is None else queue.unit_at(pulled_to - 1)
+    if unit is None:
+        return None
+    physical_offset, size, _ = unit
+    if name == _FALL_SIZE:
+        figure = store.max_physical_offset - physical_offset - size
+    else:
+        record = store.message_at(physical_offset)
+        if record is None:
+            return None
+        figure = services.clock.message_time_ms() - store_timestamp_of(record)
+    return {row: {"sum": max(figure, 0), "tps": 0.0, "avgpt": 0.0} for row, _, _ in ROWS}
 
 
 def get_all_delay_offset(services: Services, request: Request[NoHeader]) -> Response:

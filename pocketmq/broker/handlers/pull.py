@@ -3,6 +3,7 @@
 The bodies of an answer are views of the mapped log files and go to the socket without a copy.
 """
 
+import logging
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -10,16 +11,18 @@ from typing import Final
 from pocketmq.broker.filter.expression_filter import ExpressionFilter, RetryFilter
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal
 from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, compiling, forbid, no_queue, wanted
-from pocketmq.broker.handlers.offset_moved import store_offset_moved
-from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.names import OFFSET_MOVED_EVENT, RETRY_PREFIX
 from pocketmq.broker.services import Services
-from pocketmq.remoting.bodies import SubscriptionGroupConfig
+from pocketmq.remoting.bodies import MessageQueue, OffsetMovedEvent, SubscriptionGroupConfig, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.store.format.message import GetResult, GetStatus
+from pocketmq.store.format.message import GetResult, GetStatus, Message
+from pocketmq.store.format.properties import DELAY, KEYS, TAGS, encode_properties
 from pocketmq.store.queue.record_filter import NotCompiled, RecordFilter
+
+log = logging.getLogger("broker")
 
 COMMIT_OFFSET_FLAG: Final = 0x1
 SUSPEND_FLAG: Final = 0x2
@@ -111,7 +114,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
         took_s, group = monotonic() - began_s, header.consumer_group
         services.stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
         return Response(_SUCCESS, answer, result.views, "FOUND")
-    services.stats.get_missed()
+    services.stats.misses += 1
     code = _CODES.get(status)
     if code is None:
         if topic in services.store.commit_log.refused_topics:
@@ -124,8 +127,30 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
         answer.next_begin_offset, answer.suggest_which_broker_id = queue_offset, _group_broker(services, header)
         return Response(ResponseCode.PULL_RETRY_IMMEDIATELY, answer, remark=status.value)
     if code is _PULL_OFFSET_MOVED:
-        store_offset_moved(services, header, result.next_begin_offset)
+        _store_offset_moved(services, header, result.next_begin_offset)
     return Response(code, answer, remark=status.value)
+
+
+def _store_offset_moved(services: Services, header: PullMessageRequestHeader, offset_new: int) -> None:
+    """Store an OFFSET_MOVED_EVENT, for `mqadmin startMonitoring`: a pull out of range was redirected to `offset_new`.
+
+    Its form is 4.9.4's (PullMessageProcessor.generateOffsetMovedEvent). If it cannot be stored, the pull is answered anyway.
+    """
+    if services.store.config.is_slave:
+        return
+    queue = MessageQueue(services.config.broker_name, header.queue_id, header.topic)
+    event = OffsetMovedEvent(header.consumer_group, queue, header.queue_offset, offset_new)
+    properties = {KEYS: header.consumer_group, DELAY: "0", TAGS: header.consumer_group}
+    message = Message(
+        OFFSET_MOVED_EVENT, 0, encode_body(event), services.store_host, services.store_host,
+        born_timestamp_ms=services.clock.message_time_ms(), properties=properties,
+        properties_bytes=encode_properties(properties).encode(),
+    )  # fmt: skip
+    try:
+        services.putter.put(message)
+    except RemotingError as error:
+        log.debug("the OFFSET_MOVED_EVENT of group %s cannot be stored: %s", header.consumer_group, error.remark)
+    services.turn.arm()  # a held pull is served after this turn's DISPATCH phase
 
 
 def _hand_over(services: Services, header: PullMessageRequestHeader) -> Response:

@@ -6,7 +6,7 @@ pieces; the thread of the HTTP server makes families of them.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,10 +16,10 @@ from pocketmq.broker.metrics.lag import Lag, reading
 from pocketmq.broker.metrics.limited import Limited, OtherTotals
 from pocketmq.broker.metrics.node_families import STORAGE, node_families
 from pocketmq.broker.metrics.pending import BOUNDS_S, HOURS, Pending, counting
-from pocketmq.broker.metrics.readiness import problems
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.services import Services
-from pocketmq.broker.stats.counter import Counter
+from pocketmq.broker.stats.stats_item import Counter
+from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.metrics.family import OTHER, Declared, Family, Node, Row
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.message import SCHEDULE_TOPIC
@@ -35,6 +35,7 @@ _ANY_TYPE: Final = "unspecified"
 _ROWS_AT_ONCE: Final = 4000
 _PAUSE_S: Final = 0.0005
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -77,8 +78,25 @@ class BrokerSource:
         return cls(broker.services, lambda: broker.connection_count)
 
     def problems(self) -> list[str]:
-        """Return the reasons why a send would not succeed."""
-        return problems(self._services)
+        """Return the reasons why it is not ready: a master if a send would not succeed, a slave if it copies no log."""
+        services, found = self._services, []
+        name = services.config.broker_name
+        if not services.is_master:
+            client = services.ha_client
+            if client is None or not client.status().is_connected:
+                found.append(f"broker {name}: it is not connected to its master")
+        else:
+            if (refusal := services.store.commit_log.refusal) is not None:
+                found.append(f"broker {name}: {refusal}")
+            if not services.config.broker_permission & PERM_WRITE:
+                found.append(f"broker {name}: brokerPermission={services.config.broker_permission} forbids sends")
+            if services.clock.message_time_ms() < services.config.start_accept_send_request_time_stamp:
+                begin_ms = services.config.start_accept_send_request_time_stamp
+                found.append(f"broker {name}: sends are refused until startAcceptSendRequestTimeStamp={begin_ms}")
+        name_servers = services.registration.name_servers()
+        if name_servers and not any(name_servers.values()):
+            found.append(f"broker {name}: it is registered with none of its name servers ({', '.join(name_servers)})")
+        return found
 
     # --- on the event loop ------------------------------------------------------------------------------------------
 
@@ -88,9 +106,9 @@ class BrokerSource:
         now_ms, with_timers = services.clock.message_time_ms(), services.delivery_times.is_enabled
         small = [*node_families(services, self._node, self._connection_count(), not self.problems()), self._consumers()]
         yield
-        puts = services.stats.put_counters()
+        puts = tuple(services.stats.puts.items())
         yield
-        gets = services.stats.get_counters()
+        gets = tuple(services.stats.gets.items())
         yield
         lags, other_lag = yield from reading(services, self._lag_pairs)
         pending = yield from counting(services.delay_query, now_ms)
@@ -118,55 +136,28 @@ class BrokerSource:
         return "true" if self._services.topics.is_system_topic(topic) or topic == SCHEDULE_TOPIC else "false"
 
     def _puts(self, collected: Collected) -> Iterator[Family]:
-        sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-        for (topic, _), counter in paced(collected.puts):
-            row = sums[topic]
-            row[0] += counter.nums
-            row[1] += counter.size
-        self._put_topics.keep(sums)
-        self._other_puts.keep(sums)
-        rows: list[list[Row]] = [[], []]
-        dead: list[Row] = []
-        has_others = False
-        for topic, values in sums.items():
-            if self._put_topics.is_own(topic):
-                labels = topic, _MESSAGE_TYPES.get(topic, _ANY_TYPE), self._is_system(topic)
-                for into, value in zip(rows, values, strict=True):
-                    into.append((labels, value))
-                if topic.startswith(DLQ_PREFIX):
-                    dead.append(((topic, topic.removeprefix(DLQ_PREFIX)), values[0]))
-            else:
-                has_others = True
-                self._other_puts.add(topic, (values[0], values[1]))
-        if has_others or any(self._other_puts.totals):
-            for into, value in zip(rows, self._other_puts.totals, strict=True):
-                into.append(((OTHER, _ANY_TYPE, "false"), value))
-        yield names.MESSAGES_IN.of(self._node, rows[0])
-        yield names.BYTES_IN.of(self._node, rows[1])
+        def labels(topic: str) -> tuple[str, ...]:
+            return topic, _MESSAGE_TYPES.get(topic, _ANY_TYPE), self._is_system(topic)
+
+        counters = ((topic, counter) for (topic, _), counter in paced(collected.puts))
+        messages, sizes = _counted(counters, self._put_topics, self._other_puts, labels, (OTHER, _ANY_TYPE, "false"))
+        dead: list[Row] = [
+            ((topic, topic.removeprefix(DLQ_PREFIX)), count)
+            for (topic, *_), count in messages
+            if topic.startswith(DLQ_PREFIX)
+        ]
+        yield names.MESSAGES_IN.of(self._node, messages)
+        yield names.BYTES_IN.of(self._node, sizes)
         yield names.DLQ.of(self._node, dead)
 
     def _gets(self, collected: Collected) -> Iterator[Family]:
-        sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        for (group, topic, _), counter in paced(collected.gets):
-            row = sums[topic, group]
-            row[0] += counter.nums
-            row[1] += counter.size
-        self._get_pairs.keep(sums)
-        self._other_gets.keep(sums)
-        rows: list[list[Row]] = [[], []]
-        has_others = False
-        for pair, values in sums.items():
-            if self._get_pairs.is_own(pair):
-                for into, value in zip(rows, values, strict=True):
-                    into.append(((*pair, self._is_system(pair[0])), value))
-            else:
-                has_others = True
-                self._other_gets.add(pair, (values[0], values[1]))
-        if has_others or any(self._other_gets.totals):
-            for into, value in zip(rows, self._other_gets.totals, strict=True):
-                into.append(((OTHER, OTHER, "false"), value))
-        yield names.MESSAGES_OUT.of(self._node, rows[0])
-        yield names.BYTES_OUT.of(self._node, rows[1])
+        def labels(pair: tuple[str, str]) -> tuple[str, ...]:
+            return *pair, self._is_system(pair[0])
+
+        counters = (((topic, group), counter) for (group, topic, _), counter in paced(collected.gets))
+        messages, sizes = _counted(counters, self._get_pairs, self._other_gets, labels, (OTHER, OTHER, "false"))
+        yield names.MESSAGES_OUT.of(self._node, messages)
+        yield names.BYTES_OUT.of(self._node, sizes)
 
     def _lags(self, collected: Collected) -> Iterator[Family]:
         def labels(lag: Lag) -> tuple[str, ...]:
@@ -203,6 +194,33 @@ class BrokerSource:
                 own = topic if self._timer_topics.is_own(topic) else OTHER
                 counts[own] = counts.get(own, 0) + count
         yield names.TIMING.of(self._node, [((topic, *STORAGE), count) for topic, count in counts.items()])
+
+
+def _counted(
+    counters: Iterable[tuple[K, Counter]], limited: Limited[K], others: OtherTotals[K],
+    labels: Callable[[K], tuple[str, ...]], other_labels: tuple[str, ...],
+) -> tuple[list[Row], list[Row]]:  # fmt: skip
+    """Return the rows of messages and those of bytes, with one more for all keys beyond the limit, if there are any."""
+    sums: dict[K, list[int]] = defaultdict(lambda: [0, 0])
+    for key, counter in counters:
+        row = sums[key]
+        row[0] += counter.nums
+        row[1] += counter.size
+    limited.keep(sums)
+    others.keep(sums)
+    rows: tuple[list[Row], list[Row]] = [], []
+    has_others = False
+    for key, values in sums.items():
+        if limited.is_own(key):
+            for into, value in zip(rows, values, strict=True):
+                into.append((labels(key), value))
+        else:
+            has_others = True
+            others.add(key, (values[0], values[1]))
+    if has_others or any(others.totals):
+        for into, value in zip(rows, others.totals, strict=True):
+            into.append((other_labels, value))
+    return rows
 
 
 def paced(rows: Sequence[T]) -> Iterator[T]:

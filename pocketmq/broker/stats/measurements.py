@@ -1,9 +1,19 @@
-"""Measurements: durations and counts that a broker measures, for runtime info, tools and metrics."""
+"""What a broker measures: durations and counts for runtime info, tools and metrics, since the start and of the last minute.
 
+How long it took to store messages is measured once per turn of the event loop. All messages of a turn count with the time
+from the turn's begin, which is when the first of them was read, until their records are written together; with SYNC_FLUSH
+until these are synced, at a SYNC_MASTER until a slave has them. So the time counted for a message is never too short: it
+includes the wait for the other messages of its turn.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Final
 
-from pocketmq.broker.stats.recent import RecentCounts, RecentMaximum
 from pocketmq.metrics.histogram import Histogram
+from pocketmq.runtime.turn import Turn
 
 _MS_PER_S: Final = 1000
 PUT_BOUNDS_S: Final = tuple(
@@ -14,6 +24,72 @@ SYNC_BOUNDS_S: Final = tuple(bound / _MS_PER_S for bound in (0.25, 0.5, 1, 2, 5,
 LATENESS_BOUNDS_S: Final = (
     *(bound / _MS_PER_S for bound in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)), 2, 5, 10, 30, 60, 300, 3600,
 )  # fmt: skip
+STEP_S: Final = 10.0
+"""Interval of samples."""
+_SAMPLES: Final = 6
+WAITING_MAX: Final = 10_000
+"""Maximum number of turns whose records are waited for; further ones are added to the last of them."""
+
+
+class SampleRing:
+    """The last samples of some numbers, as floats in one block of memory.
+
+    A small object for each sample would pin a whole arena of Python's allocator if it is allocated among the objects of
+    thousands of waiting requests and outlives them.
+    """
+
+    def __init__(self, sample_count: int, column_count: int) -> None:
+        self._sample_count = sample_count
+        self._column_count = column_count
+        self._values = array("d", bytes(8 * sample_count * column_count))
+        self._added = 0
+
+    def add(self, values: Sequence[float]) -> None:
+        """Add a sample, which replaces the oldest one when the ring is full."""
+        start = self._added % self._sample_count * self._column_count
+        for column in range(self._column_count):
+            self._values[start + column] = values[column]
+        self._added += 1
+
+    def before(self, count: int) -> Sequence[float]:
+        """Return the sample added `count` samples before the last one, or the oldest one. There must be a sample."""
+        age = min(count, self._sample_count - 1, self._added - 1)
+        start = (self._added - 1 - age) % self._sample_count * self._column_count
+        return self._values[start : start + self._column_count]
+
+
+class RecentCounts:
+    """The counts of a histogram over the last minute."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._samples = SampleRing(_SAMPLES, len(histogram.counts))
+        self._samples.add((0,) * len(histogram.counts))
+
+    def sample(self) -> None:
+        """Must be called each STEP_S."""
+        self._samples.add(self._histogram.counts)
+
+    def counts(self) -> list[int]:
+        """Return the counts of the last 50 to 60 seconds, by bucket."""
+        return [
+            now - int(before) for now, before in zip(self._histogram.counts, self._samples.before(_SAMPLES), strict=True)
+        ]
+
+
+class RecentMaximum:
+    """The maximum of values over the last minute."""
+
+    def __init__(self) -> None:
+        self._samples: deque[float] = deque((), _SAMPLES)
+
+    def sample(self, value: float) -> None:
+        """Add the maximum since the last call. Must be called each STEP_S."""
+        self._samples.append(value)
+
+    def maximum(self, now: float) -> float:
+        """Return the maximum, `now` being that since the last sample."""
+        return max(now, *self._samples, 0.0)
 
 
 class Measurements:
@@ -43,3 +119,45 @@ class Measurements:
         """Number of repairs that the start made in the store."""
         self.started_cleanly = True
         """Whether the last broker on this store had stopped cleanly."""
+
+
+class PutTimes:
+    """Adds to `measured.put_time`. As it runs at the end of each turn, it does as little as it can."""
+
+    __slots__ = ("_add", "_count_max", "_measured", "_turn", "_waited_for", "_waiting")
+
+    def __init__(self, measured: Measurements, turn: Turn, waited_for: Callable[[], int | None] | None) -> None:
+        """`waited_for` returns the end offset for which the records of this turn wait, None if they do not."""
+        self._measured = measured
+        self._add = measured.put_time.add
+        self._turn = turn
+        self._count_max = 0
+        self._waited_for = waited_for
+        self._waiting: deque[tuple[int, float, int]] = deque()  # end offset, begin of the turn, messages
+
+    def turn_ended(self, count: int) -> None:
+        """Count the messages of the turn that ends, whose records are written."""
+        if count > self._count_max:
+            self._count_max = self._measured.dispatched_max = count
+        # A turn that was not armed began at infinity, which counts as no time.
+        if self._waited_for is None:
+            self._add(monotonic() - self._turn.ending_since_s, count)
+        else:
+            self._wait(self._waited_for(), count)
+
+    def _wait(self, end_offset: int | None, count: int) -> None:
+        began_s = self._turn.ending_since_s
+        if end_offset is None:
+            self._add(monotonic() - began_s, count)
+            return
+        if len(self._waiting) >= WAITING_MAX:
+            _, began_s, others = self._waiting.pop()
+            count += others
+        self._waiting.append((end_offset, began_s, count))
+
+    def reached(self, offset: float) -> None:
+        """Count the messages before `offset`, which are now synced or replicated as required."""
+        waiting, now_s = self._waiting, monotonic()
+        while waiting and waiting[0][0] <= offset:
+            _, began_s, count = waiting.popleft()
+            self._add(now_s - began_s, count)

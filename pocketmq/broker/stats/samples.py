@@ -4,11 +4,13 @@ The histories of queues are kept with their counters. Those of topics and groups
 sample is taken.
 """
 
-from collections.abc import Callable, Hashable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from pocketmq.broker.stats.counter import Counter
-from pocketmq.broker.stats.stats_item import History, SampleTime, SampleTimes, StatsItem
+from pocketmq.broker.stats.stats_item import Counter, History, SampleTime, SampleTimes, StatsItem
+
+if TYPE_CHECKING:
+    from pocketmq.broker.stats.stats import BrokerStats
 
 K = TypeVar("K", bound=Hashable)
 
@@ -30,20 +32,10 @@ _STATISTICS: Final = {
 
 
 class Samples:
-    """The histories of all statistics. The counters belong to `BrokerStats`, which adds and removes them in place."""
+    """The histories of all statistics. The counters belong to `stats`."""
 
-    def __init__(
-        self, cluster_name: str, puts: dict[tuple[str, int], Counter], gets: dict[tuple[str, str, int], Counter],
-        send_backs: dict[tuple[str, str], Counter], others: dict[tuple[str, str], Callable[[], int]],
-        put_total: Counter, get_total: Counter,
-    ) -> None:  # fmt: skip
-        self._cluster_name = cluster_name
-        self._puts = puts
-        self._gets = gets
-        self._send_backs = send_backs
-        self._others = others
-        self._put_total = put_total
-        self._get_total = get_total
+    def __init__(self, stats: "BrokerStats") -> None:
+        self._stats = stats
         self._times = SampleTimes()
         self._topic_puts: dict[str, History] = {}
         # By (topic, group).
@@ -61,33 +53,33 @@ class Samples:
         topics: dict[str, tuple[int, ...]] = {}
         groups: dict[tuple[str, str], tuple[int, ...]] = {}
         disk_reads: dict[tuple[str, str], tuple[int, ...]] = {}
-        for counter in (self._put_total, self._get_total):
+        for counter in (self._stats.put_total, self._stats.get_total):
             self._add_to(counter, sample, (counter.nums, counter.size, counter.times))
-        for (topic, _), counter in tuple(self._puts.items()):
+        for (topic, _), counter in tuple(self._stats.puts.items()):
             values = counter.nums, counter.size, counter.times
             self._add_to(counter, sample, values)
             _sum(topics, topic, values)
             yield
-        for (group, topic, _), counter in tuple(self._gets.items()):
+        for (group, topic, _), counter in tuple(self._stats.gets.items()):
             values = counter.nums, counter.size, counter.times
             self._add_to(counter, sample, (*values, round(counter.took_s * 1000)))
             _sum(groups, (topic, group), values)
             if counter.disk_nums:
                 _sum(disk_reads, (topic, group), (counter.disk_nums, counter.disk_size, counter.times))
             yield
-        for counter in tuple(self._send_backs.values()):
+        for counter in tuple(self._stats.send_backs.values()):
             self._add_to(counter, sample, (counter.nums, 0, counter.times))
             yield
         is_new_allowed = forgotten_count == self._forgotten_count  # else a topic deleted since would get a history again
         yield from self._add_all(self._topic_puts, topics, sample, is_new_allowed)
         yield from self._add_all(self._group_gets, groups, sample, is_new_allowed)
         yield from self._add_all(self._group_disk_gets, disk_reads, sample, is_new_allowed)
-        read = self._get_total
+        read = self._stats.get_total
         if read.disk_nums:
             values = read.disk_nums, read.disk_size, read.times
-            yield from self._add_all(self._broker_disk_gets, {self._cluster_name: values}, sample, True)
+            yield from self._add_all(self._broker_disk_gets, {self._stats.cluster_name: values}, sample, True)
         others: dict[tuple[str, str], tuple[int, ...]] = {
-            key: (total := count(), 0, total) for key, count in self._others.items()
+            key: (total := count(), 0, total) for key, count in self._stats.others.items()
         }
         yield from self._add_all(self._other_histories, others, sample, True)
         self._times.add(sample)
@@ -134,7 +126,7 @@ class Samples:
         if kind == "topic put":
             return self._topic_puts.get(key)
         if kind.startswith("broker"):
-            return self._broker_history(kind) if key == self._cluster_name else None
+            return self._broker_history(kind) if key == self._stats.cluster_name else None
         if kind == "group get":
             topic, _, group = key.partition("@")
             return self._group_gets.get((topic, group))
@@ -146,20 +138,20 @@ class Samples:
 
     def _broker_history(self, kind: str) -> History | None:
         if kind == "broker disk":
-            return self._broker_disk_gets.get(self._cluster_name)
-        return (self._put_total if kind == "broker put" else self._get_total).history
+            return self._broker_disk_gets.get(self._stats.cluster_name)
+        return (self._stats.put_total if kind == "broker put" else self._stats.get_total).history
 
     def _counter(self, kind: str, key: str) -> Counter | None:
         """Return the counter of a queue or of a send-back; its key has the topic, the queue and the group as in Apache's."""
         parts = key.split("@", 1 if kind in ("queue put", "send back") else 2)
         if kind == "send back" and len(parts) == 2:
-            return self._send_backs.get((parts[1], parts[0]))
+            return self._stats.send_backs.get((parts[1], parts[0]))
         if kind == "queue put" and len(parts) == 2 and (queue_id := _queue_id(parts[1])) is not None:
-            return self._puts.get((parts[0], queue_id))
+            return self._stats.puts.get((parts[0], queue_id))
         if kind == "queue get" and len(parts) == 3 and (queue_id := _queue_id(parts[1])) is not None:
-            return self._gets.get((parts[2], parts[0], queue_id))
+            return self._stats.gets.get((parts[2], parts[0], queue_id))
         if kind == "queue latency" and len(parts) == 3 and (queue_id := _queue_id(parts[0])) is not None:
-            return self._gets.get((parts[2], parts[1], queue_id))
+            return self._stats.gets.get((parts[2], parts[1], queue_id))
         return None
 
 

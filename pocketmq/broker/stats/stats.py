@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from pocketmq.broker.stats.counter import Counter
-from pocketmq.broker.stats.recent import SampleRing
+from pocketmq.broker.stats.measurements import SampleRing
 from pocketmq.broker.stats.samples import Samples
-from pocketmq.broker.stats.stats_item import StatsItem
+from pocketmq.broker.stats.stats_item import Counter
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
 from pocketmq.store.format.message import Arrival
@@ -34,9 +33,12 @@ class BrokerStats:
         self.cluster_name = cluster_name
         self.clock = clock
         self.boot_time_ms = clock.message_time_ms()
-        self._puts: dict[tuple[str, int], Counter] = {}
-        self._gets: dict[tuple[str, str, int], Counter] = {}
-        self._send_backs: dict[tuple[str, str], Counter] = {}
+        self.puts: dict[tuple[str, int], Counter] = {}
+        """(topic, queue id) -> stored messages."""
+        self.gets: dict[tuple[str, str, int], Counter] = {}
+        """(group, topic, queue id) -> pulled messages."""
+        self.send_backs: dict[tuple[str, str], Counter] = {}
+        """(group, topic) -> messages sent back."""
         self.put_total = Counter()
         self.get_total = Counter()
         """Totals over all queues and groups, also those that are deleted or not counted separately."""
@@ -51,16 +53,14 @@ class BrokerStats:
         self.others: dict[tuple[str, str], Callable[[], int]] = {}
         self._tps = SampleRing(TPS_WINDOWS_S[-1] + 1, 5)
         self._days = DayTotals()
-        self._samples = Samples(
-            cluster_name, self._puts, self._gets, self._send_backs, self.others, self.put_total, self.get_total
-        )
+        self.samples = Samples(self)
         self.sample_tps()
 
     # --- the hot path -----------------------------------------------------------------------------------------------
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Count the new messages of the grown queues; called once per loop turn, which is cheaper than once per put."""
-        puts, total = self._puts, self.put_total
+        puts, total = self.puts, self.put_total
         nums_before = total.nums
         for arrival in arrivals:
             key = (arrival.topic, arrival.queue_id)
@@ -81,18 +81,14 @@ class BrokerStats:
         self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, *, from_disk: bool = False
     ) -> None:
         """Count a pull of a group that found messages, and took `took_s` to read them."""
-        counter = self._gets.get((group, topic, queue_id))
-        if counter is None and len(self._gets) < COUNTERS_MAX:
-            counter = self._gets[group, topic, queue_id] = Counter()
+        counter = self.gets.get((group, topic, queue_id))
+        if counter is None and len(self.gets) < COUNTERS_MAX:
+            counter = self.gets[group, topic, queue_id] = Counter()
         if counter is not None:
             counter.count_get(nums, size, took_s, from_disk)
         self.get_total.count_get(nums, size, took_s, from_disk)
         if took_s > self.get_max_s:
             self.get_max_s = took_s
-
-    def get_missed(self) -> None:
-        """Count a pull that found nothing."""
-        self.misses += 1
 
     def put_failed(self) -> None:
         """Count a message that could not be stored."""
@@ -100,23 +96,15 @@ class BrokerStats:
 
     def send_back(self, group: str, topic: str) -> None:
         """Count a message of `topic` sent back by a consumer of `group`."""
-        counter = self._send_backs.get((group, topic))
+        counter = self.send_backs.get((group, topic))
         if counter is None:
-            if len(self._send_backs) >= COUNTERS_MAX:
+            if len(self.send_backs) >= COUNTERS_MAX:
                 return
-            counter = self._send_backs[group, topic] = Counter()
+            counter = self.send_backs[group, topic] = Counter()
         counter.nums += 1
         counter.times += 1
 
     # --- samples ----------------------------------------------------------------------------------------------------
-
-    def put_counters(self) -> tuple[tuple[tuple[str, int], Counter], ...]:
-        """Return the counters of stored messages with their (topic, queue). Other threads may read the result."""
-        return tuple(self._puts.items())
-
-    def get_counters(self) -> tuple[tuple[tuple[str, str, int], Counter], ...]:
-        """Return the counters of pulled messages with their (group, topic, queue), like `put_counters`."""
-        return tuple(self._gets.items())
 
     def sample(self) -> None:
         """Take all samples at once."""
@@ -127,7 +115,7 @@ class BrokerStats:
         """Take all samples in small steps, as there may be many queues and groups. Must run every 10 s."""
         now_ms = self.clock.message_time_ms()
         self._days.roll(now_ms, self.put_total.nums, self.get_total.nums)
-        yield from self._samples.sampling(now_ms)
+        yield from self.samples.sampling(now_ms)
 
     def sample_tps(self) -> None:
         """Take a sample for the rates per second. Must run every second."""
@@ -136,13 +124,9 @@ class BrokerStats:
 
     # --- figures for tools ------------------------------------------------------------------------------------------
 
-    def item(self, name: str, key: str) -> StatsItem | None:
-        """Return a statistic, or None before its first sample. Must be cheap: tools ask for many that do not exist."""
-        return self._samples.item(name, key)
-
     def group_get_tps(self, group: str, topic: str) -> float:
         """Return the messages per second that `group` pulled from `topic` in the last minute."""
-        item = self._samples.group_get(topic, group)
+        item = self.samples.group_get(topic, group)
         return 0.0 if item is None else item.minute_tps()
 
     def day_totals(self) -> dict[str, int]:
@@ -174,13 +158,13 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a deleted topic (autoDeleteUnusedStats)."""
-        for puts in [key for key in self._puts if key[0] == topic]:
-            del self._puts[puts]
-        for gets in [key for key in self._gets if key[1] == topic]:
-            del self._gets[gets]
-        for send_backs in [key for key in self._send_backs if key[1] == topic]:
-            del self._send_backs[send_backs]
-        self._samples.forget_topic(topic)
+        for puts in [key for key in self.puts if key[0] == topic]:
+            del self.puts[puts]
+        for gets in [key for key in self.gets if key[1] == topic]:
+            del self.gets[gets]
+        for send_backs in [key for key in self.send_backs if key[1] == topic]:
+            del self.send_backs[send_backs]
+        self.samples.forget_topic(topic)
 
 
 class DayTotals:

@@ -1,4 +1,6 @@
-"""Samples of the statistics, as in Java's StatsItem: a minute in steps of 10 s, an hour of 10 min, a day of 1 h.
+"""Counts, and samples of them as in Java's StatsItem: a minute in steps of 10 s, an hour of 10 min, a day of 1 h.
+
+There is a counter for each queue, for each pair of group and queue, and in total.
 
 A broker has histories for each topic, for each queue and for each group that pulls it. All are sampled at the same times,
 so the times are kept once, and a history has entries only where its values changed.
@@ -9,12 +11,39 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 # (name on the wire, step in ms, samples kept)
 ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
 _EARLY_MS: Final = 500
 """Time by which a sample may be taken before its step is over."""
 _ENTRIES_MAX: Final = 48
 """Number of entries at which a history drops those that are no longer needed; at most 40 are needed."""
+
+
+class Counter(msgspec.Struct, gc=False):
+    """Number of messages, bytes and calls since the start."""
+
+    nums: int = 0
+    size: int = 0
+    times: int = 0
+    took_s: float = 0.0
+    """Time that the calls took in total; only of pulls."""
+    disk_nums: int = 0
+    disk_size: int = 0
+    """Messages and bytes among these that count as read from the disk."""
+    history: "History | None" = None
+    """Samples of its values, from the first sample on."""
+
+    def count_get(self, nums: int, size: int, took_s: float, from_disk: bool) -> None:
+        """Count a pull that found messages."""
+        self.nums += nums
+        self.size += size
+        self.times += 1
+        self.took_s += took_s
+        if from_disk:
+            self.disk_nums += nums
+            self.disk_size += size
 
 
 class SampleTime(NamedTuple):
@@ -97,22 +126,18 @@ class History:
         return 0
 
 
-class StatsItem:
-    """One statistic: the figures of a column of a history."""
+class StatsItem(NamedTuple):
+    """One statistic: the figures of a column of a history. `calls_column` has the number of calls that counted the value."""
 
-    __slots__ = ("_calls_column", "_column", "_history", "_times")
-
-    def __init__(self, times: SampleTimes, history: History, column: int, calls_column: int) -> None:
-        """`calls_column`: the column with the number of calls that counted the value."""
-        self._times = times
-        self._history = history
-        self._column = column
-        self._calls_column = calls_column
+    times: SampleTimes
+    history: History
+    column: int
+    calls_column: int
 
     @property
     def value(self) -> int:
         """The value of the latest sample."""
-        return self._history.latest(self._column)
+        return self.history.latest(self.column)
 
     def snapshot(self) -> dict[str, dict[str, float]]:
         """Return the body of VIEW_BROKER_STATS_DATA."""
@@ -128,15 +153,15 @@ class StatsItem:
         If the history began within the row, or the row is not full, its values count from zero, one step before its begin.
         """
         _, step_ms, count = ROWS[row]
-        samples, created, history = self._times.rows[row], self._history.created, self._history
-        value, calls = history.latest(self._column), history.latest(self._calls_column)
+        samples, created, history = self.times.rows[row], self.history.created, self.history
+        value, calls = history.latest(self.column), history.latest(self.calls_column)
         first_ms = created.time_ms - step_ms
         if len(samples) == count and samples[0].number >= created.number:
             first = samples[0]
             first_ms = first.time_ms
-            value -= history.at(first.number, self._column)
-            calls -= history.at(first.number, self._calls_column)
-        span_ms = self._times.latest.time_ms - first_ms
+            value -= history.at(first.number, self.column)
+            calls -= history.at(first.number, self.calls_column)
+        span_ms = self.times.latest.time_ms - first_ms
         return {
             "sum": value,
             "tps": value * 1000.0 / span_ms if span_ms > 0 else 0.0,

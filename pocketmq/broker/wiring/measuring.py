@@ -3,8 +3,7 @@
 import math
 
 from pocketmq.broker.services import Services
-from pocketmq.broker.stats.put_times import PutTimes
-from pocketmq.broker.stats.recent import STEP_S
+from pocketmq.broker.stats.measurements import STEP_S, PutTimes
 from pocketmq.runtime.timers import Timer
 
 
