@@ -127,13 +127,14 @@ func main() {
 	conns := flag.Int("conns", 8, "connections")
 	window := flag.Int("window", 16, "requests in flight on each connection")
 	size := flag.Int("size", 1024, "body bytes")
-	secs := flag.Float64("secs", 10, "measured seconds, after 2 s of warm-up")
+	secs := flag.Float64("secs", 10, "measured seconds, after the warm-up of 2 s")
 	bin := flag.Bool("bin", false, "ROCKETMQ header serialisation in place of JSON")
 	delay := flag.Int("delay", 0, "delay level property")
 	brokerName := flag.String("broker", "broker-a", "mode pop: the broker's name")
 	sql := flag.String("sql", "", "mode pull: an SQL92 expression, in place of all tags")
 	vary := flag.String("vary", "", "mode pull: a text in -sql that each reader replaces by another one in each pass over a queue, so that all expressions differ")
 	pid := flag.Int("pid", 0, "broker pid, for its CPU time and memory")
+	steps := flag.Bool("steps", false, "modes of a load: warm up until a line arrives on standard input, and print each second of it")
 	how := flag.String("how", "level", "mode delay: level | timer | start | burst | now")
 	ms := flag.Int("ms", 1000, "mode delay: the delay in milliseconds (level 1 is 1000)")
 	rate := flag.Int("rate", 1000, "mode delay: messages a second")
@@ -147,7 +148,7 @@ func main() {
 		return
 	}
 	if *mode == "pop" {
-		popRun(*addr, *topic, *brokerName, *queues, *conns, *window, *secs, *pid)
+		popRun(*addr, *topic, *brokerName, *queues, *conns, *window, *secs, *pid, *steps)
 		return
 	}
 	body := []byte(strings.Repeat("x", *size))
@@ -280,19 +281,22 @@ func main() {
 				if *mode != "pull" && code == 0 {
 					acked.Add(1)
 				}
-				if measuring.Load() && (code == 0 || *mode == "pull") { // refused requests do not count as work done
-					ops.Add(1)
+				if code == 0 || *mode == "pull" { // refused requests do not count as work done
 					msgs.Add(int64(n))
-					bytes.Add(int64(len(b)))
-					mu.Lock()
-					lat = append(lat, float64(time.Since(t).Microseconds())/1000)
-					mu.Unlock()
+					if measuring.Load() {
+						ops.Add(1)
+						bytes.Add(int64(len(b)))
+						mu.Lock()
+						lat = append(lat, float64(time.Since(t).Microseconds())/1000)
+						mu.Unlock()
+					}
 				}
 				issue(q)
 			}
 		}(c, conn)
 	}
-	time.Sleep(2 * time.Second)
+	warmUp(*pid, &msgs, *steps)
+	before := msgs.Load()
 	cpu0 := cpu(*pid)
 	me0 := cpu(os.Getpid())
 	t0 := time.Now()
@@ -302,6 +306,7 @@ func main() {
 	dt := time.Since(t0).Seconds()
 	cpu1 := cpu(*pid)
 	me1 := cpu(os.Getpid())
+	m := float64(msgs.Load() - before)
 	close(stop)
 	mu.Lock()
 	sort.Float64s(lat)
@@ -311,21 +316,9 @@ func main() {
 		}
 		return lat[int(p*float64(len(lat)-1))]
 	}
-	m := float64(msgs.Load())
 	fmt.Printf("{\"mode\":%q,\"msgs_per_s\":%.0f,\"ops_per_s\":%.0f,\"mb_per_s\":%.1f,\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"p999_ms\":%.2f,\"failed\":%d,\"acked\":%d,\"broker_cpu_us_per_msg\":%.2f,\"client_cpu_us_per_msg\":%.2f,\"rss_mb\":%.0f,\"anon_mb\":%.0f,\"last_fail\":%q}\n",
 		*mode, m/dt, float64(ops.Load())/dt, float64(bytes.Load())/dt/1e6, pct(.5), pct(.99), pct(.999), failed.Load(), acked.Load(), (cpu1-cpu0)*1e6/m, (me1-me0)*1e6/m, status(*pid, "VmRSS:"), status(*pid, "RssAnon:"), fmt.Sprint(lastFail.Load()))
 	mu.Unlock()
-}
-
-func cpu(pid int) float64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
-	u, _ := strconv.ParseFloat(f[11], 64)
-	s, _ := strconv.ParseFloat(f[12], 64)
-	return (u + s) / 100
 }
 
 func status(pid int, key string) float64 {

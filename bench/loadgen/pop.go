@@ -18,10 +18,9 @@ type popped struct {
 
 // popRun pops 32 messages at a time and acknowledges each by itself, as the Java client does; a message counts once all of
 // its pop are acknowledged. A reader that finds a queue empty continues as another group, from the beginning of the queue.
-func popRun(addr, topic, brokerName string, queues, conns, window int, secs float64, pid int) {
+func popRun(addr, topic, brokerName string, queues, conns, window int, secs float64, pid int, steps bool) {
 	var msgs, failed atomic.Int64
 	var lastFail atomic.Value
-	var measuring atomic.Bool
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for c := 0; c < conns; c++ {
@@ -75,9 +74,7 @@ func popRun(addr, topic, brokerName string, queues, conns, window int, secs floa
 						lastFail.Store("ack: code " + strconv.Itoa(code) + " " + ext[""])
 					}
 					if of.left--; of.left == 0 {
-						if measuring.Load() {
-							msgs.Add(int64(of.count))
-						}
+						msgs.Add(int64(of.count))
 						pop(of.queue)
 					}
 				case code == 0:
@@ -107,14 +104,11 @@ func popRun(addr, topic, brokerName string, queues, conns, window int, secs floa
 			}
 		}(c, conn)
 	}
-	time.Sleep(2 * time.Second)
-	cpu0, t0 := cpu(pid), time.Now()
-	measuring.Store(true)
+	warmUp(pid, &msgs, steps)
+	before, cpu0, t0 := msgs.Load(), cpu(pid), time.Now()
 	time.Sleep(time.Duration(secs * float64(time.Second)))
-	measuring.Store(false)
-	dt, used := time.Since(t0).Seconds(), cpu(pid)-cpu0
+	m, dt, used := float64(msgs.Load()-before), time.Since(t0).Seconds(), cpu(pid)-cpu0
 	close(stop)
-	m := float64(msgs.Load())
 	fmt.Printf("{\"mode\":\"pop\",\"msgs_per_s\":%.0f,\"failed\":%d,\"broker_cpu_us_per_msg\":%.2f,\"rss_mb\":%.0f,\"last_fail\":%q}\n",
 		m/dt, failed.Load(), used*1e6/m, status(pid, "VmRSS:"), fmt.Sprint(lastFail.Load()))
 }
