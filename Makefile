@@ -4,7 +4,7 @@
 # make test-quick   the quick ones of the tests without a JVM, Go and Spark
 # make setup   only create .venv                make jar     the data source of Spark in Java
 # make clean   delete everything that was built
-# make bench   PocketMQ beside Apache 4.9.4
+# make bench   PocketMQ beside Apache 4.9.4 and a server in C that does the least (needs cc)
 # make bench-delay   lateness of delayed messages, beside Apache 5.5.0
 # make bench-spark   speed of Spark reading stores with messages of 300 B and 1 KiB, beside the decoder alone
 # make bench-spark-sizes   time and memory of Spark reading 1 to 10 GiB (in SPARK_FOLDER): five minutes

@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import wire
-from bench.run import QUEUES, Bench, Running, console, prepared, start_apache, start_ours, verdict
+from bench.run import QUEUES, Bench, console, prepared, verdict
+from bench.servers import Running, start_apache, start_ours
 
 PEER = "5.5.0"
 RATES = (1000, 5000)

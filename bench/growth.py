@@ -17,7 +17,8 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
 from bench import wire
-from bench.run import QUEUES, TOPIC, Bench, Running, console, prepared
+from bench.run import QUEUES, TOPIC, Bench, console, prepared
+from bench.servers import Running
 from bench.store import resident_mb
 from pocketmq.cli import processes
 from pocketmq.client.pull_consumer import PullConsumer

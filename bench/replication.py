@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import apache, wire
-from bench.run import QUEUES, TOPIC, Bench, Running, prepared
+from bench.run import QUEUES, TOPIC, Bench, prepared
+from bench.servers import Running
 from pocketmq.cli.cluster import Layout, ProcessCluster
 
 PEER = "4.9.4"

@@ -1,9 +1,12 @@
-"""PocketMQ compared with Apache's broker: CPU per message, messages a second, start time, idle memory.
+"""PocketMQ compared with Apache's broker and with the floor: CPU per message, messages a second, start time, idle memory.
 
 The load is bench/loadgen (Go), which implements the wire protocol itself, so that the broker is measured. Rounds alternate
-between the two brokers; only one runs at a time, each from an empty store and warmed up the same way. The table shows every
-round and the median of the rounds' ratios. 8 queues, bodies of 1 KiB; both flush asynchronously, except in the table of
+between the servers; only one runs at a time, each from an empty store. Each load runs until two successive seconds take
+almost the same CPU per message (bench/warm_up.py), and is then measured on the same connections. The table shows every round
+and the medians of the rounds' ratios. 8 queues, bodies of 1 KiB; brokers flush asynchronously, except in the table of
 SYNC_FLUSH.
+
+The floor (bench/floor.c) answers the same requests without a broker's work; it needs a C compiler, `cc`.
 
 Sends, transactions and pulls each have their own broker; otherwise the later loads of the faster broker would be measured
 with more data in the store. A virtual machine whose host reclaims free memory writes more slowly after some GB, as with any
@@ -13,6 +16,7 @@ program that fills new files.
 import argparse
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -22,25 +26,30 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench import apache, wire
-from pocketmq.cli import processes
+from bench import apache, floor, wire
+from bench.servers import Contestant, Running, floor_in, has_lane, ours, theirs
+from bench.warm_up import WarmUp, described, is_settled
 
 HERE = Path(__file__).parent
 TOPIC, QUEUES = "Bench", 8
 IDLE_SECONDS = 3.0
+FILL_SECONDS = 6.0
+WARM_UP = WarmUp(20, 90)
+CPU, RATE = "broker_cpu_us_per_msg", "msgs_per_s"
+FIGURES = (("CPU us/msg", CPU, ",.2f"), ("msg/s", RATE, ",.0f"))
 SQL = "TAGS = 'TagA' AND KEYS <> 'other' AND UNIQ_KEY IS NOT NULL"
 """True for every message of loadgen, so that evaluation and serving are measured."""
 
-console = Console(width=max(140, Console().width))
+console = Console(width=max(190, Console().width))
 
 
 @dataclass(frozen=True)
@@ -51,20 +60,21 @@ class Load:
     arguments: tuple[str, ...]
     cpu_ratio_max: float
     rate_ratio_min: float
-    warm_ups: int = 1
-    """Number of warm-up runs; transactions need four until the JVM has compiled them."""
+    warm_ups: float = 1
+    """Factor of the warm-up; transactions need more until the JVM has compiled them."""
+    has_floor: bool = False
 
 
 LOADS = {
     "send": [
-        Load("send, pipelined (8 x 16)", ("-conns", "8", "-window", "16"), 0.50, 1.2),
-        Load("send, one in flight (64 x 1)", ("-conns", "64", "-window", "1"), 0.40, 1.2),
+        Load("send, pipelined (8 x 16)", ("-conns", "8", "-window", "16"), 0.50, 1.2, has_floor=True),
+        Load("send, one in flight (64 x 1)", ("-conns", "64", "-window", "1"), 0.40, 1.2, has_floor=True),
     ],
     "transaction": [
-        Load("transactions (8 x 16)", ("-mode", "transaction", "-conns", "8", "-window", "16"), 0.60, 1.0, warm_ups=4),
+        Load("transactions (8 x 16)", ("-mode", "transaction", "-conns", "8", "-window", "16"), 0.60, 1.0, warm_ups=1.5),
     ],
     "pull": [
-        Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3),
+        Load("pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16"), 0.60, 1.3, has_floor=True),
         Load("SQL92 pull of 32 (8 x 16)", ("-mode", "pull", "-conns", "8", "-window", "16", "-sql", SQL), 0.60, 1.0),
         # The readers of the load above use the same expression and queues, so results are shared between them.
         Load(
@@ -82,40 +92,6 @@ POP_PEER = "5.5.0"
 SYNC_LOADS = [Load("SYNC_FLUSH send (64 x 1)", ("-conns", "64", "-window", "1"), 1.0, 1.0)]
 BOOT_SECONDS_MAX = 0.6
 IDLE_MB_MAX = 60.0
-
-
-@dataclass
-class Running:
-    """A broker being measured."""
-
-    name: str
-    address: str
-    pid: int
-    boot_seconds: float
-    stop: Callable[[], object]
-
-
-def start_ours(folder: Path, flush_disk_type: str = "ASYNC_FLUSH", real_time_priority: int = 0) -> Running:
-    namesrv = processes.start_namesrv(folder)
-    try:
-        settings = {
-            "brokerName": "broker-a",
-            "flushDiskType": flush_disk_type,
-            "enablePropertyFilter": "true",
-            "realTimePriority": str(real_time_priority),
-        }
-        broker = processes.start_broker(folder, namesrv.address, settings)
-    except processes.NotReady:
-        namesrv.stop()
-        raise
-    return Running(
-        "PocketMQ", broker.address, broker.process.pid, broker.boot_seconds, lambda: (broker.stop(), namesrv.stop())
-    )
-
-
-def start_apache(version: str, folder: Path, flush_disk_type: str = "ASYNC_FLUSH") -> Running:
-    peer = apache.start(version, folder, {"flushDiskType": flush_disk_type})
-    return Running(f"Apache {version}", peer.broker_address, peer.broker.pid, peer.boot_seconds, peer.stop)
 
 
 def anonymous_mb(pid: int) -> float:
@@ -145,49 +121,76 @@ class Bench:
     scratch: Path
     seconds: float
     warm_seconds: float
+    warm_up: WarmUp = WARM_UP
 
-    def run(self, broker: Running, *arguments: str, seconds: float | None = None) -> dict[str, Any]:
-        """Run loadgen once (it warms up for 2 s by itself); raises RuntimeError if messages failed."""
+    def run(
+        self, broker: Running, *arguments: str, seconds: float | None = None, warm_up: WarmUp | None = None
+    ) -> dict[str, Any]:
+        """Run loadgen once, which warms up for 2 s, or as `warm_up` says; raises RuntimeError if messages failed."""
         command = [str(self.loadgen), "-addr", broker.address, "-pid", str(broker.pid), "-topic", TOPIC]
         command += ["-queues", str(QUEUES), "-secs", str(seconds or self.seconds), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RuntimeError(f"loadgen against {broker.name}: {done.stderr[-500:]}")
-        if "Inf" in done.stdout or "NaN" in done.stdout:
-            raise RuntimeError(
-                f"{broker.name} served no message at all: loadgen {' '.join(arguments)} printed {done.stdout}"
-            )
-        result: dict[str, Any] = json.loads(done.stdout)
+        with subprocess.Popen(
+            command + ["-steps"] * (warm_up is not None),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                steps = warmed(process, warm_up) if warm_up else []
+                assert process.stdout and process.stderr
+                output, errors = process.stdout.read(), process.stderr.read()
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            raise RuntimeError(f"loadgen against {broker.name}: {errors[-500:]}")
+        if "Inf" in output or "NaN" in output:
+            raise RuntimeError(f"{broker.name} served no message at all: loadgen {' '.join(arguments)} printed {output}")
+        result: dict[str, Any] = json.loads(output.splitlines()[-1])
         if result.get("failed"):
             problem = f"{broker.name} refused {result['failed']} requests: {result['last_fail']}"
             if broker.name == "PocketMQ":
                 raise RuntimeError(problem)
             console.print(f"[yellow]{problem} (they do not count as work done)[/]")
-        return result
+        return {**result, "steps": steps}
 
-    def measure(self, start: Callable[[Path], Running], loads: list[Load]) -> tuple[Running, float, dict[str, Any]]:
-        """Run all loads on a fresh broker; return it (stopped), its idle anonymous MB, and the figures by load."""
+    def measure(self, contestant: Contestant, loads: Sequence[Load]) -> tuple[Running, float, dict[str, Any]]:
+        """Run all loads on a fresh server; return it (stopped), its idle anonymous MB, and the figures by load."""
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        broker = start(folder)
+        broker = contestant.start(folder)
         try:
             time.sleep(IDLE_SECONDS)
             idle_mb = anonymous_mb(broker.pid)
             wire.create_topic(broker.address, TOPIC, QUEUES)
             if loads:  # a pull needs something to pull
                 self.run(broker, "-conns", "8", "-window", "16", seconds=self.warm_seconds)
-            return broker, idle_mb, {load.name: self._warm_and_measured(broker, load) for load in loads}
+            return broker, idle_mb, {load.name: self.settled(contestant, broker, load) for load in loads}
         finally:
             broker.stop()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _warm_and_measured(self, broker: Running, load: Load) -> dict[str, Any]:
-        """Run a load after a warm-up: until the JVM has compiled its code, it takes up to twice the CPU."""
-        self.run(broker, *load.arguments, seconds=self.warm_seconds * load.warm_ups)
-        return self.run(broker, *load.arguments)
+    def settled(self, contestant: Contestant, broker: Running, load: Load) -> dict[str, Any]:
+        """Run a load until it has settled, then measure it; print how long that took."""
+        result = self.run(broker, *load.arguments, warm_up=self.warm_up.times(contestant.warm_share * load.warm_ups))
+        color = "dim" if is_settled(result["steps"]) else "yellow"
+        console.print(f"[{color}]{contestant.name}, {load.name}: {described(result['steps'])}[/]")
+        return result
+
+
+def warmed(loadgen: "subprocess.Popen[str]", warm_up: WarmUp) -> list[float]:
+    """Read loadgen's seconds until the warm-up is over, then let it measure; return each second's CPU us per message."""
+    assert loadgen.stdin and loadgen.stdout
+    steps: list[float] = []
+    while not warm_up.is_over(steps) and (line := loadgen.stdout.readline()):
+        step = json.loads(line)
+        steps.append(step["step_cpu_us"] / step["step_msgs"] if step["step_msgs"] else math.inf)
+    loadgen.stdin.close()
+    return steps
 
 
 @contextmanager
-def prepared(seconds: float, warm_seconds: float, folder: Path | None) -> Iterator[Bench]:
+def prepared(seconds: float, warm_seconds: float, folder: Path | None, warm_up: WarmUp = WARM_UP) -> Iterator[Bench]:
     """Build loadgen, and provide a temporary folder for stores inside `folder` (None: the default one).
 
     Ends the program if a broker does not start or serve. SIGTERM ends it together with the brokers.
@@ -195,7 +198,7 @@ def prepared(seconds: float, warm_seconds: float, folder: Path | None) -> Iterat
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     scratch = Path(tempfile.mkdtemp(prefix="pocketmq-bench-", dir=folder))
     try:
-        yield Bench(build_loadgen(), scratch, seconds, warm_seconds)
+        yield Bench(build_loadgen(), scratch, seconds, warm_seconds, warm_up)
     except (RuntimeError, apache.ApacheError) as wrong:
         sys.exit(f"bench: {wrong}")
     finally:
@@ -208,73 +211,153 @@ def verdict(value: float, limit: float, at_most: bool) -> str:
     return f"[{'green' if met else 'red'}]{value:.2f} ({sign} {limit:g})[/]"
 
 
-def compare(bench: Bench, version: str, rounds: int, parts: list[list[Load]], flush_disk_type: str = "ASYNC_FLUSH") -> None:
-    """Run alternating rounds of all parts, then print the table.
+@dataclass
+class Rounds:
+    """Figures of all rounds, by column and load."""
 
-    The order of the brokers alternates, because memory that a virtual machine has not used for long is slow at
-    its first use.
-    """
-    starts = {
-        "ours": lambda folder: start_ours(folder, flush_disk_type),
-        "apache": lambda folder: start_apache(version, folder, flush_disk_type),
-    }
-    figures: dict[str, dict[str, list[dict[str, Any]]]] = {"ours": defaultdict(list), "apache": defaultdict(list)}
-    boots: dict[str, list[float]] = {"ours": [], "apache": []}
-    idle: dict[str, list[float]] = {"ours": [], "apache": []}
-    for turn, part in itertools.product(range(rounds), parts):
-        for who, start in list(starts.items())[:: 1 if turn % 2 == 0 else -1]:
-            name = "PocketMQ" if who == "ours" else f"Apache {version}"
-            busy = os.getloadavg()[0]  # of the last minute, so in later rounds mostly caused by the bench
-            console.print(f"[dim]round {turn + 1} of {rounds}: {name} (load average before it: {busy:.1f}) ...[/]")
-            broker, idle_mb, result = bench.measure(start, part)
-            for load_name, measured in result.items():
-                figures[who][load_name].append(measured)
-            if part is parts[0]:
-                boots[who].append(broker.boot_seconds)
-                idle[who].append(idle_mb)
-    setting = f"{flush_disk_type}, {rounds} rounds, {os.cpu_count()} cores"
-    table = Table(title=f"PocketMQ / Apache {version}: {setting}; medians of the ratios on the right")
-    for column in ("load", "PocketMQ", f"Apache {version}", "ratio (target)"):
-        table.add_column(column, no_wrap=True, justify="left" if column == "load" else "right")
-    for load in itertools.chain(*parts):
-        for label, key, target, at_most in (
-            ("CPU us/msg", "broker_cpu_us_per_msg", load.cpu_ratio_max, True),
-            ("msg/s", "msgs_per_s", load.rate_ratio_min, False),
+    columns: Sequence[Contestant]
+    figures: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    boots: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    idle: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def run(self, bench: Bench, rounds: int, parts: Sequence[Sequence[Load]]) -> None:
+        """Run alternating rounds of all parts.
+
+        The order of the servers alternates, because memory that a virtual machine has not used for long is slow at its first
+        use.
+        """
+        for turn, part in itertools.product(range(rounds), parts):
+            for column in self.columns[:: 1 if turn % 2 == 0 else -1]:
+                loads = [load for load in part if load.has_floor] if column.is_floor else part
+                if column.is_floor and not loads:
+                    continue
+                busy = os.getloadavg()[0]  # of the last minute, so in later rounds mostly caused by the bench
+                console.print(
+                    f"[dim]round {turn + 1} of {rounds}: {column.name} (load average before it: {busy:.1f}) ...[/]"
+                )
+                broker, idle_mb, result = bench.measure(column, loads)
+                for load_name, measured in result.items():
+                    self.figures[column.name, load_name].append(measured)
+                if part is parts[0] and not column.is_floor:
+                    self.boots[column.name].append(broker.boot_seconds)
+                    self.idle[column.name].append(idle_mb)
+
+    def values(self, column: Contestant, load: Load, key: str) -> list[float]:
+        return [result[key] for result in self.figures[column.name, load.name]]
+
+    def table(self, title: str, loads: Iterable[Load]) -> Table:
+        own = [column for column in self.columns if column.is_ours]
+        compared = [(one, other) for one in own for other in self.columns if not other.is_ours]
+        table = Table("load", title=title)
+        for column in self.columns:
+            table.add_column(column.name, no_wrap=True, justify="right")
+        for one, other in compared:
+            name = f"{one.name if len(own) > 1 else ''} / {other.name}{'' if other.is_floor else ' (target)'}"
+            table.add_column(name.strip(), no_wrap=True, justify="right")
+        for load, (label, key, digits) in itertools.product(loads, FIGURES):
+            # loadgen is the limit of the floor's rate.
+            shown = [self.values(column, load, key) if key == CPU or not column.is_floor else [] for column in self.columns]
+            ratios = [self.judged(one, other, load, key) for one, other in compared]
+            table.add_row(f"{load.name}: {label}", *(joined(values, digits) for values in shown), *ratios)
+        for name, by_column, limit in (
+            ("start to `boot success`, s", self.boots, BOOT_SECONDS_MAX),
+            ("idle RssAnon, MB", self.idle, IDLE_MB_MAX),
         ):
-            ours, theirs = ([result[key] for result in figures[who][load.name]] for who in ("ours", "apache"))
-            ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-            digits = ",.2f" if at_most else ",.0f"
-            shown = ["  ".join(format(value, digits) for value in values) for values in (ours, theirs)]
-            table.add_row(f"{load.name}: {label}", *shown, verdict(ratio, target, at_most))
-    for name, values, limit in (
-        ("start to `boot success`, s", boots, BOOT_SECONDS_MAX),
-        ("idle RssAnon, MB", idle, IDLE_MB_MAX),
-    ):
-        shown = ["  ".join(f"{value:.2f}" for value in values[who]) for who in ("ours", "apache")]
-        table.add_row(name, *shown, verdict(statistics.median(values["ours"]), limit, True))
-    console.print(table)
+            medians = [None if other.is_floor else statistics.median(by_column[one.name]) for one, other in compared]
+            verdicts = ["" if median is None else verdict(median, limit, True) for median in medians]
+            table.add_row(name, *(joined(by_column[column.name], ".2f") for column in self.columns), *verdicts)
+        return table
+
+    def judged(self, one: Contestant, other: Contestant, load: Load, key: str) -> str:
+        """Return the median of the rounds' ratios, with the load's target beside Apache; empty if there is none."""
+        pairs = zip(self.values(one, load, key), self.values(other, load, key), strict=False)
+        ratios = [a / b for a, b in pairs]
+        if not ratios or (other.is_floor and key == RATE):
+            return ""
+        ratio = statistics.median(ratios)
+        if other.is_floor:
+            return f"{ratio:.1f}"
+        return verdict(ratio, load.cpu_ratio_max, True) if key == CPU else verdict(ratio, load.rate_ratio_min, False)
+
+
+def joined(values: Iterable[float], digits: str) -> str:
+    return "  ".join(format(value, digits) for value in values)
+
+
+def filesystem(folder: Path) -> str:
+    return subprocess.run(["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def store_folder(store: str, scratch: Path | None) -> Path:
+    """Return the folder for stores; end the program if it is not on a disk, or not on tmpfs, as wanted."""
+    folder = scratch or (Path("/dev/shm") if store == "tmpfs" else Path(tempfile.gettempdir()))
+    if (filesystem(folder) == "tmpfs") != (store == "tmpfs"):
+        sys.exit(f"bench: --store {store}, but {folder} is on {filesystem(folder)}; name another folder with --scratch")
+    return folder
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of all benches whose loads warm up until they settle."""
+    parser.add_argument("--secs", type=float, default=8, help="measured seconds per load (8)")
+    parser.add_argument(
+        "--warm-secs", type=int, default=WARM_UP.shortest_s, help="shortest warm-up of a load with Apache (20)"
+    )
+    parser.add_argument("--warm-max", type=int, default=WARM_UP.longest_s, help="longest warm-up of a load with Apache (90)")
+    parser.add_argument(
+        "--lane", choices=["0", "1", "both"], help="PocketMQ without or with its compiled lane, or both beside"
+    )
+    parser.add_argument(
+        "--store", choices=["disk", "tmpfs"], default="disk", help="where stores are; tmpfs needs 12 GB (disk)"
+    )
+    parser.add_argument(
+        "--scratch", type=Path, help="folder for the stores during the bench (the temporary folder, /dev/shm)"
+    )
+
+
+@contextmanager
+def opened(options: argparse.Namespace) -> Iterator[Bench]:
+    """Prepare a bench with the options of `add_options`."""
+    folder = store_folder(options.store, options.scratch)
+    if options.lane == "both" and not has_lane():
+        console.print("[yellow]pocketmq.lane has no compiled module, so PocketMQ has one column[/]")
+    with prepared(options.secs, FILL_SECONDS, folder, WarmUp(options.warm_secs, options.warm_max)) as bench:
+        yield bench
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=3, help="alternating rounds (3)")
-    parser.add_argument("--secs", type=float, default=8, help="measured seconds per load, after 2 s of warm-up (8)")
-    parser.add_argument("--warm-secs", type=float, default=6, help="seconds of sending first, and before each load (6)")
-    parser.add_argument("--only", choices=["send", "transaction", "pull", "pop", "sync", "start"], help="run one part only")
+    parser.add_argument("--only", choices=[*LOADS, "pop", "sync", "start"], help="run one part only")
     parser.add_argument("--apache", metavar="VERSION", help="the peer (4.9.4)")
-    parser.add_argument("--scratch", type=Path, help="folder for the stores during the bench (the temporary folder)")
+    add_options(parser)
     options = parser.parse_args()
-    with prepared(options.secs, options.warm_secs, options.scratch) as bench:
-        if options.only == "sync":
-            compare(bench, options.apache or "4.9.4", options.rounds, [SYNC_LOADS], "SYNC_FLUSH")
-        elif options.only == "pop":
-            compare(bench, options.apache or POP_PEER, options.rounds, [POP_LOADS])
-        else:
-            parts = {None: list(LOADS.values()), "start": [[]]}.get(options.only) or [LOADS[options.only]]
-            compare(bench, options.apache or "4.9.4", options.rounds, parts)
-            if options.only is None:
-                compare(bench, options.apache or "4.9.4", options.rounds, [SYNC_LOADS], "SYNC_FLUSH")
-                compare(bench, options.apache or POP_PEER, options.rounds, [POP_LOADS])
+    with opened(options) as bench:
+        if missing := floor.available():
+            console.print(f"[yellow]no floor: {missing}[/]")
+        lowest = floor_in(bench.scratch)
+
+        def compare(parts: list[list[Load]], version: str = "4.9.4", flush_disk_type: str = "ASYNC_FLUSH") -> None:
+            version = options.apache or version
+            loads = list(itertools.chain(*parts))
+            columns = [*ours(options.lane, flush_disk_type), theirs(version, flush_disk_type)]
+            if lowest and any(load.has_floor for load in loads):
+                columns.append(lowest)
+            rounds = Rounds(columns)
+            rounds.run(bench, options.rounds, parts)
+            where = f"stores on {filesystem(bench.scratch)}, {os.cpu_count()} cores"
+            title = (
+                f"PocketMQ / Apache {version}: {flush_disk_type}, {options.rounds} rounds, {where}; right: medians of ratios"
+            )
+            console.print(rounds.table(title, loads))
+
+        if options.only in (None, *LOADS, "start"):
+            compare(
+                [LOADS[options.only]] if options.only in LOADS else list(LOADS.values()) if options.only is None else [[]]
+            )
+        if options.only in (None, "sync"):
+            compare([SYNC_LOADS], flush_disk_type="SYNC_FLUSH")
+        if options.only in (None, "pop"):
+            compare([POP_LOADS], POP_PEER)
 
 
 if __name__ == "__main__":
