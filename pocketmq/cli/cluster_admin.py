@@ -3,12 +3,11 @@
 from typing import Self
 
 from pocketmq.client.access import PLAIN, Access
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.route import MASTER_ID, ask_namesrv
 from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Body, RemotingCommand
 from pocketmq.remoting.header import CommandHeader
-from pocketmq.runtime.error_text import reason_of
 
 TIMEOUT_S = 30.0
 FIND_TIMEOUT_S = 5.0
@@ -26,31 +25,18 @@ class ClusterAdmin:
 
     async def __aenter__(self) -> Self:
         try:
-            self.brokers = await self._find()
+            code = RequestCode.GET_BROKER_CLUSTER_INFO
+            _, answer = await ask_namesrv(self._remoting, self._namesrv, code, timeout_s=FIND_TIMEOUT_S)
+            table = decode_body(ClusterInfo, answer.body).broker_addr_table
         except BaseException:
             await self._remoting.close()
             raise
+        masters = {name: data.broker_addrs.get(MASTER_ID) for name, data in table.items()}
+        self.brokers = {name: address for name, address in masters.items() if address is not None}
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._remoting.close()
-
-    async def _find(self) -> dict[str, str]:
-        failures = []
-        last: Exception | None = None
-        for address in self._namesrv:
-            try:
-                code = RequestCode.GET_BROKER_CLUSTER_INFO
-                answer = await self._remoting.call(address, code, None, b"", FIND_TIMEOUT_S)
-            except (OSError, TimeoutError) as failure:
-                failures.append(reason_of(address, failure))
-                last = failure
-                continue
-            table = decode_body(ClusterInfo, answer.body).broker_addr_table
-            return {name: data.broker_addrs[MASTER_ID] for name, data in table.items() if MASTER_ID in data.broker_addrs}
-        raise ConnectionError(
-            f"no name server answers ({'; '.join(failures)}): check that one is running there, and that the address is right"
-        ) from last
 
     async def call(self, address: str, code: int, header: CommandHeader | None = None, body: Body = b"") -> RemotingCommand:
         """Send a request to one server. Raises RemotingError for a refusal, OSError or TimeoutError."""

@@ -31,9 +31,9 @@ from pocketmq.client.broker_requests import CR_SUCCESS, CR_THROW_EXCEPTION, Cons
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.consume_rates import ConsumeRates
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt, java_hash
-from pocketmq.client.message_check import check_group, check_topic
-from pocketmq.client.process_queue import ProcessQueue, now_ms
+from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt, now_ms
+from pocketmq.client.message_check import check_group, check_tags, check_topic
+from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.client.rebalance import allocate_averagely
 from pocketmq.client.running_info import running_info
@@ -43,6 +43,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped
+from pocketmq.store.format.java_hash import java_hash
 
 log = logging.getLogger("client")
 
@@ -367,6 +368,8 @@ def subscription(topic: str, tags: str) -> SubscriptionData:
     wanted = [] if tags.strip() in ("", "*") else sorted({tag.strip() for tag in tags.split("||")} - {""})
     if not wanted and tags.strip() not in ("", "*"):
         raise ValueError(f"tags {tags!r} contain no tag: write 'a || b', or '*' for all")
+    for tag in wanted:
+        check_tags(tag)
     return SubscriptionData(
         topic=topic,
         sub_string=tags if wanted else "*",

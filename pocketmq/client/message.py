@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -28,12 +28,9 @@ from pocketmq.client.message_check import (
     joined_keys,
 )
 from pocketmq.store.format.message import COMPRESSED_FLAG
+from pocketmq.store.format.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import Record, decode_record
 
-KEYS: Final = "KEYS"
-TAGS: Final = "TAGS"
-DELAY: Final = "DELAY"
-UNIQ_KEY: Final = "UNIQ_KEY"
 WAIT: Final = "WAIT"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 
@@ -127,12 +124,6 @@ def encode_properties(properties: dict[str, str]) -> str:
     return text
 
 
-def decode_properties(text: str) -> dict[str, str]:
-    """Decode a property string; entries without a name or value are dropped, as in Java."""
-    rows = (entry.split("\x01", 1) for entry in text.split("\x02"))
-    return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] and row[1]}
-
-
 def encode_batch(
     messages: Iterable[Message], properties: Iterable[dict[str, str]], size_max: int = MESSAGE_SIZE_MAX
 ) -> bytes:
@@ -148,21 +139,25 @@ def encode_batch(
 
 def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:
     """Return the messages in a pull's body. Raises ValueError for bytes that are not whole records."""
-    messages, position, view, left = [], 0, memoryview(records), DECOMPRESSED_TOTAL_MAX
+    return [message for _, message in decode_records(records, broker_name)]
+
+
+def decode_records(records: bytes, broker_name: str) -> Iterator[tuple[Record, MessageExt]]:
+    """Yield the records in a pull's body, each with its message. Raises ValueError for bytes that are not whole records."""
+    position, view, left = 0, memoryview(records), DECOMPRESSED_TOTAL_MAX
     while position < len(records):
         record = decode_record(view, position)
         message = _message_of(record, broker_name, left)
         if record.sys_flag & COMPRESSED_FLAG:
             left = max(left - (len(message.body) if message.problem is None else DECOMPRESSED_SIZE_MAX), 0)
-        messages.append(message)
+        yield record, message
         position += record.total_size
-    return messages
 
 
 def _message_of(record: Record, broker_name: str, left: int) -> MessageExt:
     """Return the message of a record. `left`: bytes that its decompressed body may have, besides DECOMPRESSED_SIZE_MAX."""
     topic = record.topic.decode()
-    properties = decode_properties(record.properties.decode(errors="replace"))
+    properties = decode_properties(record.properties)
     plain, problem = _plain_body(record.body, record.sys_flag, left)
     return MessageExt(
         topic=properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_GROUP_PREFIX) else topic,
@@ -216,13 +211,9 @@ def _decompressed(body: bytes, kind: int, allowed: int) -> bytes:
     return plain
 
 
-def java_hash(text: str) -> int:
-    """Return Java's String.hashCode, by which brokers compare tags: over UTF-16 units, as a signed 32-bit number."""
-    units = text.encode("utf-16-be")
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
+def now_ms() -> int:
+    """Return the time in ms since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 _counter = itertools.count()

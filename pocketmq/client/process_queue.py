@@ -1,10 +1,9 @@
 """A queue allocated to a push consumer: the task that consumes it, its offsets, and its running info."""
 
 import asyncio
-import time
 from typing import Any
 
-from pocketmq.client.message import MessageExt
+from pocketmq.client.message import MessageExt, now_ms
 from pocketmq.remoting.bodies import MessageQueue
 
 
@@ -59,8 +58,3 @@ class ProcessQueue:
             "lastPullTimestamp": self._pulled_ms,
             "lastConsumeTimestamp": self._consumed_ms,
         }
-
-
-def now_ms() -> int:
-    """Return the time in ms since 1970."""
-    return time.time_ns() // 1_000_000

@@ -7,16 +7,15 @@ async with Producer("127.0.0.1:9876", "orders") as producer:
 import base64
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Sequence
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.message import DELAY, UNIQ_KEY, Message, encode_batch, encode_properties
+from pocketmq.client.message import Message, encode_batch, encode_properties, now_ms
 from pocketmq.client.message_check import MESSAGE_SIZE_MAX, check_group, check_topic
 from pocketmq.client.route import DEFAULT_TOPIC, READ, WRITE
 from pocketmq.remoting.bodies import MessageQueue
@@ -30,6 +29,7 @@ from pocketmq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
 )
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader
+from pocketmq.store.format.properties import DELAY, UNIQ_KEY
 
 RETRIES: Final = 2
 SEND_TIMEOUT_S: Final = 3.0
@@ -136,7 +136,7 @@ class Producer:
         body = _checked(message).checked_body(self._message_size_max)
         text = encode_properties(message.all_properties())
         queue = await self._choose(message.topic, select, avoid=None)
-        header = self._header(message.topic, text, message.flag, queue, False)
+        header = self._header(message.topic, text, message.flag, queue)
         address = await self.instance.connect(queue.broker_name)
         await self.instance.remoting.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, header, body)
 
@@ -229,20 +229,28 @@ class Producer:
         others = [queue for queue in queues if queue.broker_name != avoid] or queues
         return others[next(self._turn) % len(others)]
 
-    def _header(self, topic: str, properties: str, flag: int, queue: MessageQueue, batch: bool) -> SendMessageRequestHeader:
-        return SendMessageRequestHeaderV2(
-            producer_group=self.group,
-            topic=topic,
-            default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=DEFAULT_TOPIC_QUEUE_NUMS,
-            queue_id=queue.queue_id,
-            sys_flag=0,
-            born_timestamp=time.time_ns() // 1_000_000,
-            flag=flag,
-            properties=properties,
-            reconsume_times=0,
-            batch=batch,
-        )
+    def _header(
+        self, topic: str, properties: str, flag: int, queue: MessageQueue, batch: bool = False
+    ) -> SendMessageRequestHeader:
+        about = {"default_topic_queue_nums": DEFAULT_TOPIC_QUEUE_NUMS, "reconsume_times": 0, "batch": batch}
+        return send_header(self.group, topic, queue, properties, flag, **about)
+
+
+def send_header(
+    group: str, topic: str, queue: MessageQueue, properties: str, flag: int, **about: Any
+) -> SendMessageRequestHeader:
+    """Return the header of a send to a queue, now. `about`: further fields."""
+    return SendMessageRequestHeaderV2(
+        producer_group=group,
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        queue_id=queue.queue_id,
+        sys_flag=0,
+        born_timestamp=now_ms(),
+        flag=flag,
+        properties=properties,
+        **about,
+    )
 
 
 def _checked(message: Message) -> Message:

@@ -34,12 +34,13 @@ from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessage
 PULL_COUNT_MAX: Final = 32
 PULL_TIMEOUT_S: Final = 30.0
 _COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
-_PULL_ANSWERS = {
-    ResponseCode.SUCCESS,
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.PULL_RETRY_IMMEDIATELY,
-    ResponseCode.PULL_OFFSET_MOVED,
+PULL_STATUS: Final[dict[int, str]] = {
+    ResponseCode.SUCCESS: "FOUND",
+    ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
+    ResponseCode.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MSG",
+    ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
 }
+"""Answers to a pull that are not refusals, with Java's PullStatus for each."""
 
 
 class PullResult(msgspec.Struct):
@@ -102,21 +103,8 @@ class PullConsumer:
         self._lifecycle.check_not_closed()
         if count_max < 1 or wait_ms < 0:
             raise ValueError(f"count_max must be 1 or more and wait_ms 0 or more, not {count_max} and {wait_ms}")
-        sys_flag = (_SUSPEND if wait_ms else 0) | (_SUBSCRIPTION if tags is not None else 0)
-        slave_header = PullMessageRequestHeader(
-            consumer_group=self.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=queue_offset,
-            max_msg_nums=count_max,
-            sys_flag=sys_flag,  # slaves store no offsets with pulls
-            commit_offset=commit_offset,
-            suspend_timeout_millis=wait_ms,
-            sub_version=sub_version,
-            subscription=tags,
-            expression_type="TAG",
-        )
-        header = msgspec.structs.replace(slave_header, sys_flag=sys_flag | (_COMMIT if commit_offset > 0 else 0))
+        header = pull_header(self.group, queue, queue_offset, count_max, tags, wait_ms, commit_offset, sub_version)
+        slave_header = msgspec.structs.replace(header, sys_flag=header.sys_flag & ~_COMMIT)  # slaves store no offsets
         answer, broker = await self.instance.invoke_any(
             queue.broker_name,
             RequestCode.PULL_MESSAGE,
@@ -125,7 +113,7 @@ class PullConsumer:
             self._suggested_ids.get(queue, MASTER_ID),
             PULL_TIMEOUT_S + wait_ms / 1000,
         )
-        if answer.code not in _PULL_ANSWERS:
+        if answer.code not in PULL_STATUS:
             self._suggested_ids.pop(queue, None)
             refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with code {answer.code}"
             raise RemotingError(answer.code, refusal)
@@ -186,6 +174,32 @@ class PullConsumer:
         self._lifecycle.check_not_closed()
         answer, _ = await self.instance.invoke_any(queue.broker_name, code, header)
         return _checked(answer, queue).header(OffsetResponseHeader).offset
+
+
+def pull_header(
+    group: str,
+    queue: MessageQueue,
+    queue_offset: int,
+    count_max: int,
+    tags: str | None,
+    wait_ms: int = 0,
+    commit_offset: int = 0,
+    sub_version: int = 0,
+) -> PullMessageRequestHeader:
+    """Return the header of a pull; see `PullConsumer.pull`."""
+    return PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=count_max,
+        sys_flag=_COMMIT * (commit_offset > 0) | _SUSPEND * (wait_ms > 0) | _SUBSCRIPTION * (tags is not None),
+        commit_offset=commit_offset,
+        suspend_timeout_millis=wait_ms,
+        sub_version=sub_version,
+        subscription=tags,
+        expression_type="TAG",
+    )
 
 
 def _checked(answer: RemotingCommand, queue: MessageQueue) -> RemotingCommand:

@@ -7,7 +7,9 @@ from typing import Final, NamedTuple
 from pocketmq.remoting.bodies import BrokerData, MessageQueue, TopicRouteData, decode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
 from pocketmq.runtime.error_text import reason_of
 
@@ -44,6 +46,28 @@ def _check_size(what: str, units: str, value: int, name: str, limit: int) -> Non
     """Raise RemotingError if a server names more of something than a client holds."""
     if value > limit:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{what}: {value} {units}; {name}={limit} is the limit of a client")
+
+
+async def ask_namesrv(
+    remoting: RemotingClient, addresses: list[str], code: int, header: CommandHeader | None = None, timeout_s: float = 3.0
+) -> tuple[str, RemotingCommand]:
+    """Ask one name server after the other; return the first that answers, and its answer. Silent ones move to the end.
+
+    Raises RemotingError for a refusal, ConnectionError if none answers.
+    """
+    failures = []
+    last: Exception | None = None
+    for address in list(addresses):
+        try:
+            return address, await remoting.call(address, code, header, timeout_s=timeout_s)
+        except (OSError, TimeoutError) as failure:
+            failures.append(reason_of(address, failure))
+            addresses.remove(address)
+            addresses.append(address)
+            last = failure
+    raise ConnectionError(
+        f"no name server answers ({'; '.join(failures)}): check that one is running there, and that the address is right"
+    ) from last
 
 
 class Routes:
@@ -111,31 +135,19 @@ class Routes:
     async def refresh(self, topic: str) -> TopicRouteData:
         """Fetch the route from a name server."""
         header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
-        failures = []
-        last: Exception | None = None
-        for address in list(self._namesrv_addresses):
-            try:
-                answer = await self._remoting.call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            except (OSError, TimeoutError) as failure:
-                failures.append(reason_of(address, failure))
-                self._namesrv_addresses.remove(address)
-                self._namesrv_addresses.append(address)
-                last = failure
-                continue
-            try:
-                route = decode_body(TopicRouteData, answer.body)
-            except ValueError as wrong:
-                remark = f"name server {address}: the route of topic {topic!r} cannot be read: {wrong}"
-                raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from wrong
-            brokers = self._brokers | {data.broker_name: data for data in route.broker_datas}
-            count = sum(len(data.broker_addrs) for data in brokers.values())
-            _check_size(f"the routes of name server {address}", "brokers", count, "BROKERS_MAX", BROKERS_MAX)
-            self._by_topic[topic], self._brokers = route, brokers
-            self._sources.update({data.broker_name: address for data in route.broker_datas})
-            return route
-        raise ConnectionError(
-            f"no name server answers ({'; '.join(failures)}): check that one is running there, and that the address is right"
-        ) from last
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        address, answer = await ask_namesrv(self._remoting, self._namesrv_addresses, code, header)
+        try:
+            route = decode_body(TopicRouteData, answer.body)
+        except ValueError as wrong:
+            remark = f"name server {address}: the route of topic {topic!r} cannot be read: {wrong}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from wrong
+        brokers = self._brokers | {data.broker_name: data for data in route.broker_datas}
+        count = sum(len(data.broker_addrs) for data in brokers.values())
+        _check_size(f"the routes of name server {address}", "brokers", count, "BROKERS_MAX", BROKERS_MAX)
+        self._by_topic[topic], self._brokers = route, brokers
+        self._sources.update({data.broker_name: address for data in route.broker_datas})
+        return route
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues; for a topic that does not exist yet, those that it will get (4 per broker)."""

@@ -5,21 +5,16 @@ the retry topic at another broker, as Apache's clients do.
 """
 
 import logging
-import time
 from typing import Final
 
 from pocketmq.client.client_instance import ClientInstance
-from pocketmq.client.message import DELAY, RETRY_GROUP_PREFIX, RETRY_TOPIC, UNIQ_KEY, MessageExt, encode_properties
-from pocketmq.client.producer import STORED, WORTH_ANOTHER_BROKER
-from pocketmq.client.route import DEFAULT_TOPIC
+from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt, encode_properties
+from pocketmq.client.producer import STORED, WORTH_ANOTHER_BROKER, send_header
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.send import (
-    ConsumerSendMsgBackRequestHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-)
+from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from pocketmq.store.format.properties import DELAY, UNIQ_KEY
 
 log = logging.getLogger("client")
 
@@ -77,16 +72,8 @@ def _header(group: str, topic: str, queue: MessageQueue, message: MessageExt) ->
     properties.setdefault(ORIGIN_MESSAGE_ID, message.msg_id)
     properties.setdefault(UNIQ_KEY, message.msg_id)
     properties[DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
-    return SendMessageRequestHeaderV2(
-        producer_group="CLIENT_INNER_PRODUCER",
-        topic=topic,
-        default_topic=DEFAULT_TOPIC,
-        default_topic_queue_nums=1,
-        queue_id=queue.queue_id,
-        sys_flag=0,
-        born_timestamp=time.time_ns() // 1_000_000,
-        flag=message.flag,
-        properties=encode_properties(properties),
-        reconsume_times=message.reconsume_times + 1,
-        max_reconsume_times=RECONSUME_MAX,
-    )
+    about = {"default_topic_queue_nums": 1, "max_reconsume_times": RECONSUME_MAX}
+    return send_header(
+        "CLIENT_INNER_PRODUCER", topic, queue, encode_properties(properties), message.flag,
+        reconsume_times=message.reconsume_times + 1, **about,
+    )  # fmt: skip

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from pocketmq.client.message import (
     Message,
     decode_messages,
-    decode_properties,
     encode_batch,
     encode_properties,
-    java_hash,
     unique_id,
 )
-from pocketmq.store.format import java_hash as stores
+from pocketmq.store.format.properties import decode_properties
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -78,22 +76,6 @@ def test_truncated_or_random_records_are_refused(cut: int, noise: bytes) -> None
     record = struct.pack(">IIIiiqqiq", 300, 0xDAA320A7, 0, 0, 0, 0, 0, 0, 0) + noise
     with pytest.raises(ValueError, match="record|total size"):
         decode_messages(record[:cut], "b")
-
-
-@given(st.text())
-def test_tag_hash_matches_the_store(text: str) -> None:
-    try:
-        text.encode("utf-16-be")
-    except UnicodeEncodeError:  # lone surrogates cannot be sent
-        return
-    assert java_hash(text) == stores.java_hash(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("", 0), ("TagA", 2598919), ("polygenelubricants", -(2**31)), ("\U0001f600", 1772899)]
-)
-def test_tag_hash_matches_java(text: str, value: int) -> None:
-    assert java_hash(text) == value
 
 
 @given(st.dictionaries(st.text("abcXYZ_é", min_size=1), st.text(st.characters(exclude_characters="\x01\x02"), min_size=1)))
