@@ -6,7 +6,6 @@ from pocketmq.cli import server_options
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.client.access import Access
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
 from pocketmq.runtime.command_line.commands import say
 from pocketmq.store_tools.files.value_text import time_text
@@ -28,13 +27,10 @@ async def _show(namesrv: str, access: Access, ms: int | None) -> int:
 
 async def read_clock(admin: ClusterAdmin, address: str) -> ClockResponseHeader:
     """Return a broker's message time."""
-    return _clock(await admin.call(address, RequestCode.READ_CLOCK))
+    return (await admin.call(address, RequestCode.READ_CLOCK)).header(ClockResponseHeader)
 
 
 async def advance_clock(admin: ClusterAdmin, address: str, ms: int) -> ClockResponseHeader:
     """Advance a broker's time by `ms`; messages due by then are in their topics afterwards."""
-    return _clock(await admin.call(address, RequestCode.ADVANCE_CLOCK, AdvanceClockRequestHeader(ms)))
-
-
-def _clock(answer: RemotingCommand) -> ClockResponseHeader:
+    answer = await admin.call(address, RequestCode.ADVANCE_CLOCK, AdvanceClockRequestHeader(ms))
     return answer.header(ClockResponseHeader)

@@ -5,15 +5,18 @@ cut off its brokers.
 """
 
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from string import ascii_lowercase
+from typing import Any, Final, Self, TypeVar
 
 from pocketmq.cli import settings as setting_files
 from pocketmq.cli.processes import Server, start_broker, start_namesrv
 from pocketmq.runtime.log import LogConfig
+
+T = TypeVar("T")
 
 LOOPBACK: Final = "127.0.0.1"
 CLUSTER_NAME: Final = "DefaultCluster"
@@ -34,7 +37,7 @@ class Layout:
     def members(self) -> "list[Member]":
         """Return the brokers, each master before its slaves, with the names of the tutorial's configurations."""
         return [
-            Member(f"broker-{_letters(number)}", broker_id, "SLAVE" if broker_id else self.master_role)
+            Member(f"broker-{ascii_lowercase[number]}", broker_id, "SLAVE" if broker_id else self.master_role)
             for number in range(self.brokers)
             for broker_id in range(self.slaves + 1)
         ]
@@ -46,10 +49,6 @@ LAYOUTS: Final = {
     "2m-2s-sync": Layout(2, 1, "SYNC_MASTER"),
 }
 """The configurations of RocketMQ's tutorial."""
-
-
-def _letters(number: int) -> str:
-    return chr(ord("a") + number)
 
 
 @dataclass(frozen=True)
@@ -119,15 +118,11 @@ class Node:
     @property
     def address(self) -> str:
         """The broker's address for clients."""
-        return self._running.address
+        return self.server.address
 
     @property
     def pid(self) -> int:
-        return self._running.process.pid
-
-    @property
-    def server(self) -> Server:
-        return self._running
+        return self.server.process.pid
 
     @property
     def store(self) -> Path:
@@ -136,12 +131,12 @@ class Node:
     @property
     def exit_code(self) -> int | None:
         """Exit code of the process; None while the broker runs."""
-        return self._running.process.poll()
+        return self.server.process.poll()
 
     @property
     def output(self) -> Path:
         """The file with the broker's output."""
-        return self._running.out
+        return self.server.out
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
         """Start the broker (again) on the same store and port. `settings` replace those of the cluster until its next start.
@@ -166,12 +161,12 @@ class Node:
     def stop(self) -> int:
         """Stop the broker by SIGTERM and return its exit code."""
         self.resume()
-        return self._running.stop()
+        return self.server.stop()
 
     def kill(self) -> None:
         """Kill the broker by SIGKILL."""
-        self._running.process.kill()
-        self._running.process.wait()
+        self.server.process.kill()
+        self.server.process.wait()
 
     def pause(self) -> None:
         """Suspend the broker (SIGSTOP), like a machine that hangs."""
@@ -194,14 +189,15 @@ class Node:
         return self._server is not None and self._server.process.poll() is None
 
     @property
-    def _running(self) -> Server:
+    def server(self) -> Server:
+        """The running process. Raises RuntimeError before the first start."""
         if self._server is None:
             raise RuntimeError(f"{self.member.label} was not started")
         return self._server
 
     def _signal(self, number: int) -> None:
         if self.is_running:
-            self._running.process.send_signal(number)
+            self.server.process.send_signal(number)
 
 
 class ProcessCluster:
@@ -284,19 +280,20 @@ class ProcessCluster:
         }
         self._namesrv = start_namesrv(self.folder / "namesrv", port=self._namesrv_port, settings=own)
         for nodes in (self.masters, self.slaves):
-            if nodes:
-                with ThreadPoolExecutor(len(nodes)) as threads:
-                    list(threads.map(Node.start, nodes))
+            _at_once(Node.start, nodes)
 
     def stop(self) -> int:
         """Stop masters, then slaves, which copy the rest of the logs, then the name server. Returns the worst exit code."""
         codes = [0]
         for nodes in (self.masters, self.slaves):
-            running = [node for node in nodes if node.is_running]
-            if running:
-                with ThreadPoolExecutor(len(running)) as threads:
-                    codes += threads.map(Node.stop, running)
+            codes += _at_once(Node.stop, [node for node in nodes if node.is_running])
         if self._namesrv is not None:
             codes.append(self._namesrv.stop())
         self.network.close()
         return max(abs(code) for code in codes)
+
+
+def _at_once(work: Callable[[Node], T], nodes: Sequence[Node]) -> list[T]:
+    """Do the work for all nodes at the same time; return the results."""
+    with ThreadPoolExecutor(max(len(nodes), 1)) as threads:
+        return list(threads.map(work, nodes))

@@ -54,16 +54,9 @@ def run(options: SimpleNamespace) -> int:
 
 
 async def _run(options: SimpleNamespace, access: Access) -> int:
+    action = {"ls": _list, "show": _show, "count": _count}.get(options.action, _change)
     async with ClusterAdmin(options.namesrv, access) as admin:
-        match options.action:
-            case "ls":
-                return await _list(admin, options)
-            case "show":
-                return await _show(admin, options)
-            case "count":
-                return await _count(admin, options)
-            case _:
-                return await _change(admin, options)
+        return await action(admin, options)
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -77,21 +70,24 @@ async def _find(admin: ClusterAdmin, options: SimpleNamespace, detailed: bool = 
             header = QueryDelayedRequestHeader(
                 options.topic, options.key, msg_id, begin, end, _DETAILED_PAGE if detailed else _PAGE, None, detailed
             )
-            while True:
-                answer = await admin.call(address, RequestCode.QUERY_DELAYED, header)
+            async for answer in _pages(admin, address, RequestCode.QUERY_DELAYED, header):
                 for message in decode_body(DelayedMessages, answer.body).messages:
                     yield Found(name, address, message)
-                if not _continue(header, answer, address):
-                    break
 
 
-def _continue(header: QueryDelayedRequestHeader | CountDelayedRequestHeader, answer: RemotingCommand, address: str) -> bool:
-    """Let the request ask for the next page; return whether there is one. Raises RemotingError for a page without an end."""
-    before, header.cursor = header.cursor, answer.header(CursorResponseHeader).cursor
-    if header.cursor is not None and header.cursor == before:
-        remark = f"{address} answers with the cursor that it was asked to continue from, {clipped(before)}"
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
-    return header.cursor is not None
+async def _pages(
+    admin: ClusterAdmin, address: str, code: int, header: QueryDelayedRequestHeader | CountDelayedRequestHeader
+) -> AsyncIterator[RemotingCommand]:
+    """Yield the answers to a request, page by page. Raises RemotingError for a page without an end."""
+    while True:
+        answer = await admin.call(address, code, header)
+        yield answer
+        before, header.cursor = header.cursor, answer.header(CursorResponseHeader).cursor
+        if header.cursor is None:
+            return
+        if header.cursor == before:
+            remark = f"{address} answers with the cursor that it was asked to continue from, {clipped(before)}"
+            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
 
 
 async def _due_range(admin: ClusterAdmin, address: str, options: SimpleNamespace) -> tuple[int, int]:
@@ -157,14 +153,11 @@ async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     for address in admin.brokers.values():
         begin, end = await _due_range(admin, address, options)
         header = CountDelayedRequestHeader(options.topic, begin, min(end, (1 << 63) - 1))
-        while True:
-            answer = await admin.call(address, RequestCode.COUNT_DELAYED, header)
+        async for answer in _pages(admin, address, RequestCode.COUNT_DELAYED, header):
             counts = decode_body(DelayedCounts, answer.body)
             cancelled += counts.cancelled
             for hour, count in counts.hours.items():
                 hours[int(hour)] = hours.get(int(hour), 0) + count
-            if not _continue(header, answer, address):
-                break
     if options.json:
         say(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))
         return 0

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pocketmq.cli.duration import DURATION
-from pocketmq.cli.server_options import server_options
+from pocketmq.cli.server_options import SERVER_OPTIONS, option
 from pocketmq.runtime.command_line.commands import Command
 from pocketmq.runtime.command_line.option_types import Number, OneOf, WholeNumber
 
@@ -23,17 +23,23 @@ pocketmq produce Orders "unpaid: order-7" --key order-7 --delay 30m
 pocketmq produce Lines -n 10.0.0.5:9876 < lines.txt
 pocketmq produce TopicTest -- --not-an-option        a message that begins with a dash
 """,
+    params=[
+        click.Argument(["topic"], help="The topic."),
+        click.Argument(["messages"], nargs=-1, metavar="[MESSAGE]...", help="The messages' bodies."),
+        *SERVER_OPTIONS,
+        option("--tag", metavar="TAG", help="The messages' tag."),
+        option("--key", metavar="KEYS", help="The messages' keys, separated by spaces."),
+        option(
+            "--delay-level",
+            type=WholeNumber(0, DELAY_LEVEL_MAX),
+            default=0,
+            metavar="1..18",
+            help="1: 1 s, 2: 5 s, ... 18: 2 h.",
+        ),
+        option("--delay", type=DURATION, help="Deliver after a time such as 250ms, 30m, 1h30m, 400d."),
+        option("--count", type=WholeNumber(1), default=1, help="Send each message N times."),
+    ],
 )
-@click.argument("topic", help="The topic.")
-@click.argument("messages", nargs=-1, metavar="[MESSAGE]...", help="The messages' bodies.")
-@server_options
-@click.option("--tag", metavar="TAG", help="The messages' tag.")
-@click.option("--key", metavar="KEYS", help="The messages' keys, separated by spaces.")
-@click.option(
-    "--delay-level", type=WholeNumber(0, DELAY_LEVEL_MAX), default=0, metavar="1..18", help="1: 1 s, 2: 5 s, ... 18: 2 h."
-)
-@click.option("--delay", type=DURATION, help="Deliver after a time such as 250ms, 30m, 1h30m, 400d.")
-@click.option("--count", type=WholeNumber(1), default=1, help="Send each message N times.")
 def produce(**values: Any) -> int:
     """Send messages."""
     options = SimpleNamespace(**values)
@@ -55,14 +61,16 @@ pocketmq consume Orders --tags 'paid || refunded' --count 10 --timeout 60
 pocketmq consume Orders --group billing
 """,
     notes="Exit codes: 0; 1 if --count messages did not arrive in time, or for a failure; 130 Ctrl-C; 143 SIGTERM.",
+    params=[
+        click.Argument(["topic"], help="The topic."),
+        *SERVER_OPTIONS,
+        option("--group", metavar="GROUP", help="A consumer group that keeps its offsets (without it: one for this run)."),
+        option("--tags", default="*", metavar="'A || B'", help="Only messages with one of these tags."),
+        option("--count", type=WholeNumber(1), help="End after N messages."),
+        option("--from-start", is_flag=True, help="Start at the oldest message, whatever the group has consumed."),
+        option("--timeout", type=Number(0), metavar="S", help="End after S seconds without a message."),
+    ],
 )
-@click.argument("topic", help="The topic.")
-@server_options
-@click.option("--group", metavar="GROUP", help="A consumer group that keeps its offsets (without it: one for this run).")
-@click.option("--tags", default="*", metavar="'A || B'", help="Only messages with one of these tags.")
-@click.option("--count", type=WholeNumber(1), help="End after N messages.")
-@click.option("--from-start", is_flag=True, help="Start at the oldest message, whatever the group has consumed.")
-@click.option("--timeout", type=Number(0), metavar="S", help="End after S seconds without a message.")
 def consume(**values: Any) -> int:
     """Show messages."""
     from pocketmq.cli import consume as command
@@ -77,12 +85,14 @@ def consume(**values: Any) -> int:
 pocketmq clock
 pocketmq clock advance 30m
 """,
+    params=[
+        click.Argument(["action"], type=_ACTIONS, metavar="[ACTION]", default="read", help="read or advance (read)."),
+        click.Argument(
+            ["duration"], type=DURATION, required=False, metavar="[DURATION]", help="For advance: 250ms, 30m, 1h30m, 400d."
+        ),
+        *SERVER_OPTIONS,
+    ],
 )
-@click.argument("action", type=_ACTIONS, metavar="[ACTION]", default="read", help="read or advance (read).")
-@click.argument(
-    "duration", type=DURATION, required=False, metavar="[DURATION]", help="For advance: 250ms, 30m, 1h30m, 400d."
-)
-@server_options
 def clock(**values: Any) -> int:
     """Show or advance message time."""
     options = SimpleNamespace(**values)

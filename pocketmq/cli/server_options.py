@@ -1,13 +1,13 @@
 """Options of commands that connect to servers, and the errors of their connections.
 
-`server_options` is also needed for --help, so the client is imported only by the functions that run.
+SERVER_OPTIONS are also needed for --help, so the client is imported only by the functions that run.
 """
 
 import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,36 +24,35 @@ _OF_ACCESS: Final = re.compile(
 )
 """Words in refusals by the access rules of 4.9 and 5.x; the code alone does not tell them from other refusals."""
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+def option(*flags: str, **settings: Any) -> click.Option:
+    """Return an option of a command."""
+    return click.Option(flags, **settings)
 
 
-def server_options(function: F) -> F:
-    """Add the options common to all commands that connect to servers."""
-    for decorate in (
-        click.option(
-            "--tls",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Use TLS with the tls.client.* keys of this tls.properties (without it: plain connections).",
-        ),
-        click.option(
-            "--credentials",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Sign requests with accessKey and secretKey of this tools.yml "
-            "($ROCKETMQ_HOME/conf/tools.yml, if it exists).",
-        ),
-        click.option(
-            "-n",
-            "--namesrv",
-            type=ADDRESSES,
-            envvar="NAMESRV_ADDR",
-            default=NAMESRV_DEFAULT,
-            help=f"Name servers, several separated by ';' ($NAMESRV_ADDR, else {NAMESRV_DEFAULT}).",
-        ),
-    ):
-        function = decorate(function)
-    return function
+SERVER_OPTIONS: Final = (
+    option(
+        "-n",
+        "--namesrv",
+        type=ADDRESSES,
+        envvar="NAMESRV_ADDR",
+        default=NAMESRV_DEFAULT,
+        help=f"Name servers, several separated by ';' ($NAMESRV_ADDR, else {NAMESRV_DEFAULT}).",
+    ),
+    option(
+        "--credentials",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Sign requests with accessKey and secretKey of this tools.yml ($ROCKETMQ_HOME/conf/tools.yml, if it exists).",
+    ),
+    option(
+        "--tls",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Use TLS with the tls.client.* keys of this tls.properties (without it: plain connections).",
+    ),
+)
+"""The options of all commands that connect to servers."""
 
 
 def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, int]]") -> int:

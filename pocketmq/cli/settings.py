@@ -23,6 +23,8 @@ BROKER_CLASSES: Final = (BrokerConfig, MessageStoreConfig, TlsConfig)
 NAMESRV_CLASSES: Final = (NamesrvConfig, TlsConfig)
 _ALL_CLASSES: Final = (*BROKER_CLASSES, NamesrvConfig, LogConfig)
 _IGNORED_KEYS: Final = {**NAMESRV_IGNORED_KEYS, **BROKER_IGNORED_KEYS}
+_DECLARED: Final = {key for cls in _ALL_CLASSES for key in items_of(cls)}
+_KNOWN: Final = _DECLARED | _IGNORED_KEYS.keys()
 _BY_OPTION: Final = {
     "listenPort": "use --port",
     "namesrvAddr": "`pocketmq up` starts a name server of its own",
@@ -42,10 +44,7 @@ def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping
     `given_otherwise`: keys that may not be set, with what to use instead. Raises SettingError for a file that cannot be
     read and for each unknown key or invalid value.
     """
-    try:
-        settings = {} if file is None else config_file.read(file)
-    except (OSError, ValueError) as error:
-        raise SettingError(f"-c {file}: {system_reason(error) if isinstance(error, OSError) else error}") from None
+    settings = {} if file is None else _read(file, f"-c {file}")
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals or not key.strip():
@@ -53,7 +52,7 @@ def read(file: Path | None, assignments: Sequence[str], given_otherwise: Mapping
         settings[key.strip()] = value
     refused = {**_BY_OPTION, **(given_otherwise or {})}
     problems = [f"{key}: cannot be set here: {refused[key]}" for key in settings if key in refused]
-    problems += [_unknown(key) for key in settings if key not in _known()]
+    problems += [unknown_key(key, nearest(key, _KNOWN)) for key in settings if key not in _KNOWN]
     if problems:
         raise SettingError("\n".join(problems))
     bind(_ALL_CLASSES, settings, _IGNORED_KEYS)  # raises ConfigError, a ValueError
@@ -68,10 +67,14 @@ def kept(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     warn(f"settings changed at runtime (in {path}) apply")
+    return _read(path, str(path))
+
+
+def _read(path: Path, name: str) -> dict[str, str]:
     try:
         return config_file.read(path)
     except (OSError, ValueError) as error:
-        raise SettingError(f"{path}: {system_reason(error) if isinstance(error, OSError) else error}") from None
+        raise SettingError(f"{name}: {system_reason(error) if isinstance(error, OSError) else error}") from None
 
 
 def part_of(settings: Mapping[str, str], declared: Iterable[type[Any]]) -> dict[str, str]:
@@ -82,16 +85,4 @@ def part_of(settings: Mapping[str, str], declared: Iterable[type[Any]]) -> dict[
 
 def warnings(settings: Mapping[str, str]) -> list[str]:
     """Return a sentence for each key of Apache's that has no effect."""
-    return [f"key {key}: ignored: {_IGNORED_KEYS[key]}" for key in settings if key in _ignored_only()]
-
-
-def _known() -> set[str]:
-    return {key for cls in _ALL_CLASSES for key in items_of(cls)} | _IGNORED_KEYS.keys()
-
-
-def _ignored_only() -> set[str]:
-    return _IGNORED_KEYS.keys() - {key for cls in _ALL_CLASSES for key in items_of(cls)}
-
-
-def _unknown(key: str) -> str:
-    return unknown_key(key, nearest(key, _known()))
+    return [f"key {key}: ignored: {_IGNORED_KEYS[key]}" for key in settings if key in _IGNORED_KEYS and key not in _DECLARED]

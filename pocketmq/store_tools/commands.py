@@ -1,11 +1,14 @@
 """The commands of `pocketmq store`: one function per command, which returns the exit code."""
 
+import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Final
+
+import click
 
 from pocketmq.runtime.command_line.commands import say
 from pocketmq.runtime.command_line.printer import Printer
@@ -14,24 +17,22 @@ from pocketmq.store.format.record import Record
 from pocketmq.store_tools.check import report
 from pocketmq.store_tools.check.repair import Repair
 from pocketmq.store_tools.check.verify import Verify
-from pocketmq.store_tools.explain.place import PlaceError, explain_place
+from pocketmq.store_tools.explain.place import explain_place
 from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
-from pocketmq.store_tools.transfer.dump import export_records, write_json, write_table
+from pocketmq.store_tools.transfer.documents import as_document, as_export
+from pocketmq.store_tools.transfer.dump import write_json, write_table
 from pocketmq.store_tools.transfer.importer import import_records
 
 _PIPE_WIDTH: Final = 180
-
-
-class UsageError(Exception):
-    """An invalid option; the text names it."""
+_FILTERS: Final = {field.name for field in dataclasses.fields(Selection)}
 
 
 def verify(options: SimpleNamespace, complaints: Printer) -> int:
     try:
         levels = DelayLevels(options.delay_level) if options.delay_level is not None else None
     except ValueError as error:
-        raise UsageError(f"--delay-level {options.delay_level}: {error}") from None
+        raise click.UsageError(f"--delay-level {options.delay_level}: {error}") from None
     files = StoreFiles(options.root, options.commitlog)
     run = Verify(
         files,
@@ -40,9 +41,8 @@ def verify(options: SimpleNamespace, complaints: Printer) -> int:
         with_index=not options.no_index,
         delay_levels=levels,
     )
-    with report.progress_bar(complaints, "verify") as bar:
-        task = bar.add_task("", total=None)
-        result = run.run(lambda done, total: bar.update(task, completed=done, total=total))
+    with report.progress_bar(complaints, "verify") as progress:
+        result = run.run(progress)
     if options.json:
         say(report.as_json(result))
     else:
@@ -51,26 +51,18 @@ def verify(options: SimpleNamespace, complaints: Printer) -> int:
 
 
 def selection(options: SimpleNamespace) -> Selection:
-    """Return the filters of `dump` and `export`. Raises UsageError."""
-    from_queue_offset, to_queue_offset = 0, Selection.to_queue_offset
+    """Return the filters of `dump` and `export`. Raises click.UsageError."""
+    given = {name: value for name, value in vars(options).items() if name in _FILTERS and value is not None}
     if options.queue_offset is not None:
         first, colon, behind = options.queue_offset.partition(":")
         if not all(part == "" or (part.isascii() and part.isdigit()) for part in (first, behind)) or not (first or behind):
-            raise UsageError(f"--queue-offset {options.queue_offset}: expected A:B, A: or :B with numbers, or one number")
-        from_queue_offset = int(first or 0)
-        to_queue_offset = int(behind) if behind else Selection.to_queue_offset if colon else from_queue_offset + 1
-    return Selection(
-        topic=options.topic,
-        queue_id=options.queue,
-        tag=options.tag,
-        key=options.key,
-        from_ms=options.from_ms or 0,
-        to_ms=Selection.to_ms if options.to_ms is None else options.to_ms,
-        from_physical_offset=options.from_offset,
-        to_physical_offset=Selection.to_physical_offset if options.to_offset is None else options.to_offset,
-        from_queue_offset=from_queue_offset,
-        to_queue_offset=to_queue_offset,
-    )
+            raise click.UsageError(
+                f"--queue-offset {options.queue_offset}: expected A:B, A: or :B with numbers, or one number"
+            )
+        given["from_queue_offset"] = int(first or 0)
+        if behind or not colon:
+            given["to_queue_offset"] = int(behind) if behind else int(first) + 1
+    return Selection(**given)
 
 
 def _records(options: SimpleNamespace, files: StoreFiles, damage: Damage) -> Iterator[Record]:
@@ -83,7 +75,7 @@ def dump(options: SimpleNamespace, complaints: Printer) -> int:
     if options.format == "table":
         write_table(records, Printer(pipe_width=_PIPE_WIDTH), options.body, options.plain)
     else:
-        write_json(records, sys.stdout, options.body, options.plain)
+        write_json((as_document(record, options.body, options.plain) for record in records), sys.stdout)
     return _tell_damage(damage, complaints)
 
 
@@ -95,11 +87,7 @@ def _tell_damage(damage: Damage, complaints: Printer) -> int:
 
 
 def explain(options: SimpleNamespace, complaints: Printer) -> int:
-    try:
-        is_valid = explain_place(options.place, options.commitlog, Printer(pipe_width=_PIPE_WIDTH))
-    except PlaceError as error:
-        raise UsageError(str(error)) from None
-    return 0 if is_valid else 1
+    return 0 if explain_place(options.place, options.commitlog, Printer(pipe_width=_PIPE_WIDTH)) else 1
 
 
 def repair(options: SimpleNamespace, complaints: Printer) -> int:
@@ -116,11 +104,8 @@ def repair(options: SimpleNamespace, complaints: Printer) -> int:
 def export(options: SimpleNamespace, complaints: Printer) -> int:
     files, damage = StoreFiles(options.root, options.commitlog), Damage()
     records = _records(options, files, damage)
-    if options.out == "-":
-        count = export_records(records, sys.stdout)
-    else:
-        with open(options.out, "w", encoding="utf-8") as out:
-            count = export_records(records, out)
+    with open(options.out, "w", encoding="utf-8") if options.out != "-" else nullcontext(sys.stdout) as out:
+        count = write_json(map(as_export, records), out)
     complaints.print(f"{count:,} records exported")
     return _tell_damage(damage, complaints)
 

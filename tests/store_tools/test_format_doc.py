@@ -11,7 +11,7 @@ from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.record import BadRecordError, check_record, decode_record, is_blank, physical_offset_of
 from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store_tools.explain import format_doc
-from pocketmq.store_tools.explain.fields import parsed
+from pocketmq.store_tools.explain.drawing import parsed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECORDS = ("record", "record_v2", "golden_record", "filler")

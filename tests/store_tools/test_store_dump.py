@@ -15,6 +15,7 @@ from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import parse_time_ms
+from pocketmq.store_tools.transfer.documents import as_document
 from pocketmq.store_tools.transfer.dump import write_json, write_table
 from tests.golden.golden_files import GOLDEN
 from tests.store_tools.made_stores import NOW_MS, flip, made, message, opened, unpacked
@@ -27,7 +28,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def dumped(root: Path, form: str = "text", plain: bool = False, **filters: Any) -> list[dict[str, Any]]:
     out, damage = io.StringIO(), Damage()
-    write_json(select(StoreFiles(str(root)), Selection(**filters), damage), out, form, plain)
+    records = select(StoreFiles(str(root)), Selection(**filters), damage)
+    write_json((as_document(record, form, plain) for record in records), out)
     assert damage.unreadable == 0
     return [json.loads(line) for line in out.getvalue().splitlines()]
 

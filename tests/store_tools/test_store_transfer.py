@@ -11,15 +11,15 @@ from pocketmq.broker.tables.topic_config import topic_name_problem
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store_tools.files.selection import Damage, Selection, select
 from pocketmq.store_tools.files.store_files import StoreFiles
-from pocketmq.store_tools.transfer.dump import export_records
-from pocketmq.store_tools.transfer.import_rules import ImportRules
-from pocketmq.store_tools.transfer.importer import ImportResult, import_records
+from pocketmq.store_tools.transfer.documents import as_export
+from pocketmq.store_tools.transfer.dump import write_json
+from pocketmq.store_tools.transfer.importer import ImportResult, ImportRules, import_records
 from tests.store_tools.made_stores import GOLDEN_STORES, HOST_V6, NOW_MS, made, message, opened, unpacked, verified
 
 
 def exported(root: Path) -> str:
     out = io.StringIO()
-    export_records(select(StoreFiles(str(root)), Selection(), Damage()), out)
+    write_json(map(as_export, select(StoreFiles(str(root)), Selection(), Damage())), out)
     return out.getvalue()
 
 

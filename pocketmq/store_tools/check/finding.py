@@ -50,6 +50,10 @@ class Findings:
         if self.counts[finding.kind] <= _LINES_MAX:
             self.kept.append(finding)
 
+    def differs(self, kind: str, path: str, position: int, what: str, advice: str, physical_offset: int = -1) -> None:
+        """Add a finding about a file that is derived from the log."""
+        self.add(Finding(Severity.DERIVED, kind, path, position, what, advice, physical_offset))
+
     def count_more(self, kind: str, count: int) -> None:
         """Count `count` more of a kind, without keeping them."""
         self.counts[kind] += count

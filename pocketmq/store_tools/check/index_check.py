@@ -6,6 +6,7 @@ only the blocks that overlap it. Keys and entries are compared as sets, because 
 which is not an error.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from pocketmq.store.format.layout import INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from pocketmq.store.offline.index_files import ENTRIES_AT_ONCE, IndexFile, read_header
 from pocketmq.store.offline.log_walk import Gap
 from pocketmq.store_tools.check.expected import Expected
-from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.finding import Findings
 
 REPAIR_INDEX: Final = "`pocketmq store repair --index` rebuilds the index"
 # Maximum number of missing units or keys listed per range; further ones are only counted.
@@ -60,14 +61,10 @@ def check_chains(facts: IndexFile) -> IndexFileCheck:
             what = (
                 f"entry {first + row} has previous entry {found}, but the previous entry of its slot is {int(expected[row])}"
             )
-            _add(check, facts.entry_position(first + row), "index chain", what)
+            check.findings.differs("index chain", check.facts.path, facts.entry_position(first + row), what, REPAIR_INDEX)
     _check_slots(check, newest)
     _check_header(check, int(np.count_nonzero(newest)))
     return check
-
-
-def _add(check: IndexFileCheck, position: int, kind: str, what: str) -> None:
-    check.findings.add(Finding(Severity.DERIVED, kind, check.facts.path, position, what, REPAIR_INDEX))
 
 
 def _check_slots(check: IndexFileCheck, newest: npt.NDArray[np.int32]) -> None:
@@ -79,7 +76,9 @@ def _check_slots(check: IndexFileCheck, newest: npt.NDArray[np.int32]) -> None:
     is_newer = (slots >= facts.header.index_count) & ((slots < count_now) | (newest[: len(slots)] == 0))
     for slot in np.flatnonzero((slots != newest[: len(slots)]) & ~is_newer).tolist():
         what = f"slot {slot} contains {int(slots[slot])}, but the newest entry of its chain is {int(newest[slot])}"
-        _add(check, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE, "index slot", what)
+        check.findings.differs(
+            "index slot", check.facts.path, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE, what, REPAIR_INDEX
+        )
 
 
 def _check_header(check: IndexFileCheck, used: int) -> None:
@@ -94,27 +93,47 @@ def _check_header(check: IndexFileCheck, used: int) -> None:
         ("hash_slot_count", header.hash_slot_count, used),
     ):
         if found != right:
-            _add(check, 0, "index header", f"{name} of the header is {found}, but {right} according to the entries")
+            check.findings.differs(
+                "index header",
+                check.facts.path,
+                0,
+                f"{name} of the header is {found}, but {right} according to the entries",
+                REPAIR_INDEX,
+            )
     if not header.begin_timestamp_ms <= header.end_timestamp_ms:
         what = f"begin_timestamp_ms {header.begin_timestamp_ms} is later than end_timestamp_ms {header.end_timestamp_ms}"
-        _add(check, 0, "index header", what)
+        check.findings.differs("index header", check.facts.path, 0, what, REPAIR_INDEX)
 
 
 @dataclass
-class KeyComparison:
-    """Result of a comparison: `missing` has (key hash, physical offset) of keys without entry."""
+class Missing:
+    """Units or keys that records lack; of a range at most MISSING_KEPT_MAX are kept, all are counted."""
 
-    missing: list[tuple[int, int]] = field(default_factory=list)
-    missing_count: int = 0
-    findings: Findings = field(default_factory=Findings)
+    kept: list[Any] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, rows: Sequence[Any], count: int) -> None:
+        """Add `count` of them, with the first ones as rows."""
+        self.kept += rows[: MISSING_KEPT_MAX - len(self.kept)]
+        self.count += count
+
+    def merge(self, other: "Missing") -> None:
+        self.add(other.kept, other.count)
 
 
-def compare_keys(checks: list[IndexFileCheck], expected: Expected, begin: int, end: int, gaps: list[Gap]) -> KeyComparison:
+def compare_keys(
+    checks: list[IndexFileCheck],
+    expected: Expected,
+    begin: int,
+    end: int,
+    gaps: list[Gap],
+    missing: Missing,
+    findings: Findings,
+) -> None:
     """Compare the keys of the records in [begin, end) with the entries that point at them. Entries into `gaps` are ignored.
 
-    Raises OSError.
+    `missing`: gets (key hash, physical offset) of keys without an entry. Raises OSError.
     """
-    result = KeyComparison()
     wanted, times = _places(expected.keys(), begin)
     found = np.zeros(len(wanted), np.bool_)
     for check in checks:
@@ -132,7 +151,7 @@ def compare_keys(checks: list[IndexFileCheck], expected: Expected, begin: int, e
             there = ((entries["physical_offset"] - begin) << _HASH_BITS) | entries["key_hash"]
             at, known = _find(wanted, there)
             found[at[known]] = True
-            _times(result, check.facts, numbers[known], entries[known], times[at[known]])
+            _times(findings, check.facts, numbers[known], entries[known], times[at[known]])
             if not known.all():
                 tag_keys, tag_times = _places(expected.tags(), begin)
                 unknown = ~known
@@ -140,13 +159,11 @@ def compare_keys(checks: list[IndexFileCheck], expected: Expected, begin: int, e
                     unknown &= (entries["physical_offset"] < gap.begin) | (entries["physical_offset"] >= gap.end)
                 at, known = _find(tag_keys, there[unknown])
                 numbers, entries = numbers[unknown], entries[unknown]
-                _times(result, check.facts, numbers[known], entries[known], tag_times[at[known]])
-                _add_unknown_entries(result, check.facts, numbers[~known], entries[~known])
+                _times(findings, check.facts, numbers[known], entries[known], tag_times[at[known]])
+                _add_unknown_entries(findings, check.facts, numbers[~known], entries[~known])
     lacking = np.flatnonzero(~found)
-    result.missing_count = len(lacking)
-    for place in wanted[lacking[:MISSING_KEPT_MAX]].tolist():
-        result.missing.append((place & ((1 << _HASH_BITS) - 1), begin + (place >> _HASH_BITS)))
-    return result
+    places = wanted[lacking[:MISSING_KEPT_MAX]].tolist()
+    missing.add([(place & ((1 << _HASH_BITS) - 1), begin + (place >> _HASH_BITS)) for place in places], len(lacking))
 
 
 def _places(keys: tuple[Any, ...], begin: int) -> tuple[Any, Any]:
@@ -162,14 +179,14 @@ def _find(places: Any, sought: Any) -> tuple[Any, Any]:
     return at, places.take(at, mode="clip") == sought if len(places) else np.zeros(len(sought), np.bool_)
 
 
-def _add_unknown_entries(result: KeyComparison, facts: IndexFile, numbers: Any, entries: Any) -> None:
+def _add_unknown_entries(findings: Findings, facts: IndexFile, numbers: Any, entries: Any) -> None:
     for number, entry in zip(numbers.tolist(), entries.tolist(), strict=True):
         what = f"entry {number} points at physical offset {entry[1]}, where no record has a key with hash {entry[0]}"
         position = facts.entry_position(number)
-        result.findings.add(Finding(Severity.DERIVED, "index entry", facts.path, position, what, REPAIR_INDEX, entry[1]))
+        findings.differs("index entry", facts.path, position, what, REPAIR_INDEX, entry[1])
 
 
-def _times(result: KeyComparison, facts: IndexFile, numbers: Any, entries: Any, store_times: Any) -> None:
+def _times(findings: Findings, facts: IndexFile, numbers: Any, entries: Any, store_times: Any) -> None:
     begin_ms = facts.header.begin_timestamp_ms
     right = np.clip((store_times - begin_ms) // 1000, 0, _TIME_DIFF_MAX_S)
     # The first entry's time counts from the end of the previous file, as in Apache.
@@ -180,4 +197,4 @@ def _times(result: KeyComparison, facts: IndexFile, numbers: Any, entries: Any, 
         )
         offset = int(entries["physical_offset"][row])
         position = facts.entry_position(number)
-        result.findings.add(Finding(Severity.DERIVED, "index time", facts.path, position, what, REPAIR_INDEX, offset))
+        findings.differs("index time", facts.path, position, what, REPAIR_INDEX, offset)

@@ -11,15 +11,13 @@ import os
 import signal
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Final, NamedTuple
 
 from pocketmq.store.offline.log_walk import UNWRITTEN, Gap, first_valid, why_invalid
-from pocketmq.store.offline.store_folder import QueueKey
-from pocketmq.store_tools.check.finding import Finding, Findings, Severity
-from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX
+from pocketmq.store_tools.check.finding import Finding, Severity
 from pocketmq.store_tools.check.range_check import CheckPlan, RangeCheck, RangeResult
 from pocketmq.store_tools.files.store_files import StoreFiles
 
@@ -66,21 +64,12 @@ def _run_worker(stretch: Stretch) -> RangeResult:
 
 
 class LogCheck:
-    """One check of the log; afterwards it has the totals of all ranges, and `end`, the end of the log."""
+    """One check of the log; `total`: the results of all ranges; its end is the end of the log."""
 
     def __init__(self, files: StoreFiles, plan: CheckPlan, *, running: bool, workers: int) -> None:
         """`running`: a broker holds the lock. `workers` 0: one per core."""
-        self.findings = Findings()
-        self.records = 0
-        self.begin = self.end = files.log.min_offset
-        self.last_store_timestamp_ms = 0
-        self.gaps: list[Gap] = []
-        self.matched: Counter[QueueKey] = Counter()
-        self.missing_units: list[tuple[QueueKey, int, int]] = []
-        self.missing_unit_count = 0
-        self.missing_keys: list[tuple[int, int]] = []
-        self.missing_key_count = 0
-        self.outlived: Counter[str] = Counter()
+        self.begin = files.log.min_offset
+        self.total = RangeResult(end=self.begin)
         self._files = files
         self._plan = plan
         self._running = running
@@ -141,39 +130,29 @@ class LogCheck:
 
     def _take(self, stretch: Stretch, found: RangeResult) -> bool:
         """Append the result of a range to the total; return False if the log ends before it."""
-        if found.first < 0 or self.end >= stretch.stop:
+        if found.first < 0 or self.total.end >= stretch.stop:
             return True
-        if found.first > self.end:
-            self._merge(self._own.run(self.end, found.first, True))
-            if self.end < found.first and not self._is_damage(self.end, found.first):
+        if found.first > self.total.end:
+            self._merge(self._own.run(self.total.end, found.first, True))
+            if self.total.end < found.first and not self._is_damage(self.total.end, found.first):
                 return False
-            self.end = max(self.end, found.first)
-        if found.first < self.end:
-            found = self._own.run(self.end, stretch.stop, True)
+            self.total.end = max(self.total.end, found.first)
+        if found.first < self.total.end:
+            found = self._own.run(self.total.end, stretch.stop, True)
         self._merge(found)
         return True
 
     def _merge(self, found: RangeResult) -> None:
-        self.end = max(self.end, found.end)
-        self.records += found.records
-        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, found.last_store_timestamp_ms)
-        self.outlived.update(found.outlived)
-        self.findings.merge(found.findings)
-        self.findings.merge(found.keys.findings)
-        self.matched.update(found.matched)
-        self.missing_units += found.missing_units[: MISSING_KEPT_MAX - len(self.missing_units)]
-        self.missing_unit_count += found.missing_unit_count
-        self.missing_keys += found.keys.missing[: MISSING_KEPT_MAX - len(self.missing_keys)]
-        self.missing_key_count += found.keys.missing_count
+        self.total.merge(found)
         for gap in found.gaps:
             self._add_gap(gap)
 
     # --- judging ---------------------------------------------------------------------------------------------------
 
     def _add_gap(self, gap: Gap) -> None:
-        self.gaps.append(gap)
+        self.total.gaps.append(gap)
         what = f"{gap.end - gap.begin} bytes at physical offset {gap.begin} are not a valid record: {gap.reason}"
-        self.findings.add(self._at(gap.begin, "log damage", what, QUARANTINE))
+        self.total.findings.add(self._at(gap.begin, "log damage", what, QUARANTINE))
 
     def _at(self, physical_offset: int, kind: str, what: str, advice: str, severity: Severity = Severity.LOG) -> Finding:
         file = self._files.log.file_at(physical_offset)
@@ -193,21 +172,21 @@ class LogCheck:
     def _judge_end(self) -> None:
         """Check that the log ends at unwritten bytes or at the end of a file, not in the middle of a record."""
         deadline = time.monotonic() + PATIENCE_S
-        while (reason := self._why_torn(self.end)) and self._running and time.monotonic() < deadline:
+        while (reason := self._why_torn(self.total.end)) and self._running and time.monotonic() < deadline:
             time.sleep(POLL_S)
         if reason and not self._running:
-            what = f"the log's last record, at physical offset {self.end}, is torn: {reason}"
-            self.findings.add(self._at(self.end, "log end", what, CUT))
+            what = f"the log's last record, at physical offset {self.total.end}, is torn: {reason}"
+            self.total.findings.add(self._at(self.total.end, "log end", what, CUT))
         elif (
             not self._running  # else records are being written there
-            and why_invalid(self._files.log, self.end)
-            and first_valid(self._files.log, self.end + 1, self._files.log.end_offset) is not None
-            and why_invalid(self._files.log, self.end)  # again: an undetected broker may have appended since
+            and why_invalid(self._files.log, self.total.end)
+            and first_valid(self._files.log, self.total.end + 1, self._files.log.end_offset) is not None
+            and why_invalid(self._files.log, self.total.end)  # again: an undetected broker may have appended since
         ):
             what = (
                 "after the log's end there are records from before an earlier truncation; no queue or index refers to them"
             )
-            self.findings.add(self._at(self.end, "left-over", what, CUT, Severity.NOTE))
+            self.total.findings.add(self._at(self.total.end, "left-over", what, CUT, Severity.NOTE))
 
     def _why_torn(self, end: int) -> str:
         """Return why the record at the log's end is invalid; "" if no record begins there, by its offset field."""

@@ -8,7 +8,7 @@ from pocketmq.store.format.record import Record
 from pocketmq.store.offline.log_walk import Gap, read_record
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.offline.store_folder import QueueKey
-from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.finding import Findings
 from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, QueueExtent
 from pocketmq.store_tools.files.store_files import StoreFiles
 
@@ -21,7 +21,7 @@ def extents(files: StoreFiles, findings: Findings) -> dict[QueueKey, QueueExtent
     for key in files.queue_keys():
         queue = QueueFiles(files, key)
         for path, what in queue.row.odd:
-            findings.add(Finding(Severity.DERIVED, "queue file", path, -1, what, REPAIR_QUEUES))
+            findings.differs("queue file", path, -1, what, REPAIR_QUEUES)
         if queue.end == queue.begin:
             continue
         first = queue.first_at(files.log.min_offset)
@@ -77,7 +77,7 @@ class UnitCheck:
             elif what := self._wrong(key, queue_offset, physical_offset, size, record):
                 path, position = queue.place(queue_offset)
                 what = f"unit {queue_offset} of {key[0]}/{key[1]} {what}"
-                findings.add(Finding(Severity.DERIVED, "queue unit", path, position, what, REPAIR_QUEUES))
+                findings.differs("queue unit", path, position, what, REPAIR_QUEUES)
 
     def _units(self, queue: QueueFiles, extent: QueueExtent) -> Iterator[tuple[int, tuple[int, int, int]]]:
         for queue_offset in range(extent.first, extent.end, _UNITS_AT_ONCE):

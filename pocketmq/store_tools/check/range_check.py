@@ -18,8 +18,8 @@ from pocketmq.store.offline.log_walk import Gap, LogWalk, first_valid
 from pocketmq.store.offline.queue_files import QueueFiles, ext_row, ext_units
 from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.expected import Expected
-from pocketmq.store_tools.check.finding import Finding, Findings, Severity
-from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX, IndexFileCheck, KeyComparison, compare_keys
+from pocketmq.store_tools.check.finding import Findings
+from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX, IndexFileCheck, Missing, compare_keys
 from pocketmq.store_tools.files.store_files import StoreFiles
 
 REPAIR_QUEUES: Final = "`pocketmq store repair --queues` rebuilds the queues"
@@ -75,12 +75,22 @@ class RangeResult:
     # Number of units of each queue that match their records.
     matched: Counter[QueueKey] = field(default_factory=Counter)
     # (queue, queue offset, physical offset) of records without unit; a running broker may still write it.
-    missing_units: list[tuple[QueueKey, int, int]] = field(default_factory=list)
-    missing_unit_count: int = 0
-    keys: KeyComparison = field(default_factory=KeyComparison)
+    missing_units: Missing = field(default_factory=Missing)
+    missing_keys: Missing = field(default_factory=Missing)
     # Number of records of topics that were deleted, or deleted and created again.
     outlived: Counter[str] = field(default_factory=Counter)
     findings: Findings = field(default_factory=Findings)
+
+    def merge(self, other: "RangeResult") -> None:
+        """Add the result of the next range, except for its gaps."""
+        self.end = max(self.end, other.end)
+        self.records += other.records
+        self.last_store_timestamp_ms = max(self.last_store_timestamp_ms, other.last_store_timestamp_ms)
+        self.matched.update(other.matched)
+        self.missing_units.merge(other.missing_units)
+        self.missing_keys.merge(other.missing_keys)
+        self.outlived.update(other.outlived)
+        self.findings.merge(other.findings)
 
 
 class RangeCheck:
@@ -116,7 +126,9 @@ class RangeCheck:
             return result
         self._compare_units(result, expected)
         if self._plan.index is not None:
-            result.keys = compare_keys(self._plan.index, expected, result.first, result.end, result.gaps)
+            compare_keys(
+                self._plan.index, expected, result.first, result.end, result.gaps, result.missing_keys, result.findings
+            )
         return result
 
     # --- queues ----------------------------------------------------------------------------------------------------
@@ -176,7 +188,7 @@ class RangeCheck:
                 f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} points at physical offset {int(found[row])}, "
                 f"but its record is at {int(physical_offsets[row])}"
             )
-            self._add(result, "queue unit", path, position, what, int(physical_offsets[row]))
+            result.findings.differs("queue unit", path, position, what, REPAIR_QUEUES, int(physical_offsets[row]))
 
     def _queue(self, key: QueueKey) -> QueueFiles:
         queue = self._queue_files.get(key)
@@ -186,10 +198,9 @@ class RangeCheck:
         return queue
 
     def _missing(self, result: RangeResult, key: QueueKey, queue_offsets: Rows, physical_offsets: Rows) -> None:
-        result.missing_unit_count += len(queue_offsets)
-        room = MISSING_KEPT_MAX - len(result.missing_units)
-        pairs = zip(queue_offsets[:room].tolist(), physical_offsets[:room].tolist(), strict=True)
-        result.missing_units += [(key, queue_offset, offset) for queue_offset, offset in pairs]
+        kept = slice(MISSING_KEPT_MAX)
+        pairs = zip(queue_offsets[kept].tolist(), physical_offsets[kept].tolist(), strict=True)
+        result.missing_units.add([(key, queue_offset, offset) for queue_offset, offset in pairs], len(queue_offsets))
 
     def _right(
         self, result: RangeResult, key: QueueKey, queue: QueueFiles, columns: list[Any], units: Any
@@ -216,10 +227,8 @@ class RangeCheck:
                 what = f"delivery time {int(found[row])}, but its record was stored at {int(store_times[row])}"
             else:
                 what = f"tags code {int(found[row])}, but the tags of its record have {int(codes[row])}"
-            self._add(
-                result, "queue unit", path, position,
-                f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} has {what}", int(physical_offsets[row]),
-            )  # fmt: skip
+            what = f"unit {int(queue_offsets[row])} of {key[0]}/{key[1]} has {what}"
+            result.findings.differs("queue unit", path, position, what, REPAIR_QUEUES, int(physical_offsets[row]))
         # A unit that points at its record counts as matching even if another field is wrong, which is already reported.
         return np.asarray(own)
 
@@ -230,6 +239,3 @@ class RangeCheck:
             return np.asarray((waits > 0) & (waits % _SECOND_MS == 0))
         # Level n is queue n - 1; levels above the maximum are in the last queue.
         return np.asarray(waits == levels.delay_ms(key[1] + 1))
-
-    def _add(self, result: RangeResult, kind: str, path: str, position: int, what: str, physical_offset: int) -> None:
-        result.findings.add(Finding(Severity.DERIVED, kind, path, position, what, REPAIR_QUEUES, physical_offset))

@@ -49,9 +49,10 @@ class Repair:
         before = self._look("before", self._files)
         log = before.log
         assert log is not None
-        if log.gaps and not quarantine:
+        gaps = log.total.gaps
+        if gaps and not quarantine:
             self._say(
-                f"nothing is done: the log is damaged in {len(log.gaps)} places. With --quarantine the damaged bytes are "
+                f"nothing is done: the log is damaged in {len(gaps)} places. With --quarantine the damaged bytes are "
                 f"saved in {self._root}/quarantine and replaced by fillers, so that the messages after them are served"
             )
             return EXIT_REFUSED
@@ -59,14 +60,13 @@ class Repair:
         if not is_agreed and not agreed(self._console):
             self._say("nothing is done")
             return EXIT_REFUSED
-        with report.progress_bar(self._console, "repair") as bar:
-            task = bar.add_task("", total=None)
+        with report.progress_bar(self._console, "repair") as progress:
 
             def on_progress(what: str, done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
+                progress(done, total)
 
-            if log.gaps or before.misnumbered:
-                self._mend_log(log.gaps, before.misnumbered)
+            if gaps or before.misnumbered:
+                self._mend_log(gaps, before.misnumbered)
             found = self._store.load(on_progress, rebuild=queues)
             found.loss_window = ""  # applies only to a store that a broker writes
             try:
@@ -79,10 +79,9 @@ class Repair:
         return self._look("after", StoreFiles(self._root, self._commit_log_folder)).result.exit_code
 
     def _look(self, when: str, files: StoreFiles) -> Verify:
-        with report.progress_bar(self._console, f"verify {when}") as bar:
-            task = bar.add_task("", total=None)
-            verify = Verify(files)
-            verify.run(lambda done, total: bar.update(task, completed=done, total=total))
+        verify = Verify(files)
+        with report.progress_bar(self._console, f"verify {when}") as progress:
+            verify.run(progress)
         report.show(verify.result, self._console)
         return verify
 
@@ -90,9 +89,9 @@ class Repair:
         self._console.print(text)
 
     def _say_plan(self, log: LogCheck, misnumbered: list[Misnumbered], *, queues: bool, index: bool) -> None:
-        size = log.end - log.begin
+        end, size = log.total.end, log.total.end - log.begin
         self._say(f"repair of {self._root}:")
-        for gap in log.gaps:
+        for gap in log.total.gaps:
             size_bad = gap.end - gap.begin
             self._say(f"- {size_bad} bytes at physical offset {gap.begin} are moved to quarantine/ and replaced by fillers")
         if misnumbered:
@@ -102,7 +101,7 @@ class Repair:
         elif index:
             self._say(f"- the index is deleted and rebuilt from {size:,} bytes of log")
         self._say(
-            f"- the log ends at physical offset {log.end}; later bytes are cut off, and saved first if they could be records"
+            f"- the log ends at physical offset {end}; later bytes are cut off, and saved first if they could be records"
         )
 
     def _mend_log(self, gaps: list[Gap], misnumbered: list[Misnumbered]) -> None:

@@ -1,6 +1,8 @@
 """Output of the result of `verify`: as text and as JSON."""
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -29,12 +31,16 @@ _VERDICT: Final = {
 }
 
 
-def progress_bar(console: Printer, description: str) -> Progress:
-    """Return a progress bar with bytes and bytes per second, shown only on a terminal."""
-    return Progress(
+@contextlib.contextmanager
+def progress_bar(console: Printer, description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar with bytes and bytes per second, on a terminal only; give the function that moves it."""
+    bar = Progress(
         TextColumn(description), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip
+    with bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def show(result: Verification, console: Printer) -> None:

@@ -10,7 +10,7 @@ from pocketmq.store.format.config_document import check_seal, decode_document
 from pocketmq.store.format.layout import CHECKPOINT_SEAL_POSITION, CHECKPOINT_SEAL_STRUCT, CHECKPOINT_SIZE, CHECKPOINT_STRUCT
 from pocketmq.store.offline.store_folder import DamagedFileError
 from pocketmq.store.recovery import abort_mark, clean_stop
-from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.finding import Findings
 from pocketmq.store_tools.files.store_files import StoreFiles
 
 # End of the checkpoint's bytes that Apache's brokers may use. 5.5.0 stores one number more than PocketMQ reads.
@@ -45,12 +45,12 @@ def check_small_files(files: StoreFiles, findings: Findings) -> None:
     data = files.bytes_of("abort")
     if data is not None and (problem := abort_mark.problem_of(data)):
         advice = "the next start of a broker treats it as the mark of a crash"
-        findings.add(Finding(Severity.DERIVED, "abort", path, -1, problem, advice))
+        findings.differs("abort", path, -1, problem, advice)
     path = files.path("lock")
     data = files.bytes_of("lock")
     if data not in (None, b"", b"lock"):
         what = f"the file has {len(data or b'')} bytes, which no broker writes"
-        findings.add(Finding(Severity.DERIVED, "lock", path, -1, what, "delete it when no broker is running"))
+        findings.differs("lock", path, -1, what, "delete it when no broker is running")
     _check_quarantine(files, findings)
 
 
@@ -64,7 +64,7 @@ def _check_table(files: StoreFiles, name: str, findings: Findings) -> None:
         advice = "a broker that cannot correct it reads its .bak"
     else:
         advice = "restore it from a copy, or delete it"
-    findings.add(Finding(Severity.DERIVED, "config", path, -1, why, advice))
+    findings.differs("config", path, -1, why, advice)
 
 
 def _why_invalid(files: StoreFiles, name: str) -> str:
@@ -83,19 +83,19 @@ def _check_checkpoint(files: StoreFiles, findings: Findings) -> None:
     data = files.bytes_of("checkpoint")
     if data is None:
         if files.log.files:
-            findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, "there is no checkpoint", _FROM_LOG))
+            findings.differs("checkpoint", path, -1, "there is no checkpoint", _FROM_LOG)
         return
     problem = believed(data)[1]
     if problem and files.is_running():
         problem = believed(files.bytes_of("checkpoint") or data)[1]  # the first read may have overlapped a write
     if problem:
-        findings.add(Finding(Severity.DERIVED, "checkpoint", path, -1, problem, _FROM_LOG))
+        findings.differs("checkpoint", path, -1, problem, _FROM_LOG)
         return
     seal_end = CHECKPOINT_SEAL_POSITION + CHECKPOINT_SEAL_STRUCT.size
     unused = (*range(_KNOWN_TO_APACHE, CHECKPOINT_SEAL_POSITION), *range(seal_end, len(data)))
     if odd := [at for at in unused if data[at]]:
         what = f"{len(odd)} bytes that no known broker uses are not 0"
-        findings.add(Finding(Severity.DERIVED, "checkpoint", path, odd[0], what, _FROM_LOG))
+        findings.differs("checkpoint", path, odd[0], what, _FROM_LOG)
 
 
 def _check_clean_stop(files: StoreFiles, findings: Findings) -> None:
@@ -107,7 +107,7 @@ def _check_clean_stop(files: StoreFiles, findings: Findings) -> None:
             clean_stop.decode(data)
         except ValueError as error:
             advice = "the next clean stop writes it again"
-            findings.add(Finding(Severity.DERIVED, "clean stop", path, -1, f"the file is damaged: {error}", advice))
+            findings.differs("clean stop", path, -1, f"the file is damaged: {error}", advice)
 
 
 def _check_quarantine(files: StoreFiles, findings: Findings) -> None:
@@ -126,7 +126,7 @@ def _check_quarantine(files: StoreFiles, findings: Findings) -> None:
         else:
             what = f"line {number} names {saved} with {size} bytes, but it has {found}" if found != size else ""
         if what:
-            findings.add(Finding(Severity.DERIVED, "quarantine", path, -1, what, "the broker does not use it"))
+            findings.differs("quarantine", path, -1, what, "the broker does not use it")
 
 
 def checkpoint_times(files: StoreFiles) -> tuple[int, ...]:
@@ -142,4 +142,4 @@ def check_checkpoint_times(
     for number, (name, time_ms) in enumerate(zip(_CHECKPOINT_NAMES, times, strict=False)):
         if time_ms < 0 or time_ms > last_store_timestamp_ms:
             what = f"{name} is {time_ms}, but the log's last record was stored at {last_store_timestamp_ms}"
-            findings.add(Finding(Severity.DERIVED, "checkpoint", files.path("checkpoint"), number * 8, what, _FROM_LOG))
+            findings.differs("checkpoint", files.path("checkpoint"), number * 8, what, _FROM_LOG)

@@ -21,7 +21,7 @@ from pocketmq.store.format.layout import (
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.timer import timer_check
-from pocketmq.store_tools.check.finding import Finding, Findings, Severity
+from pocketmq.store_tools.check.finding import Findings
 from pocketmq.store_tools.files.store_files import StoreFiles
 
 _FROM_LOG: Final = "the next start of a broker rebuilds the timers from the log"
@@ -70,7 +70,7 @@ class TimerCheck:
                 self._add(_KINDS.get(name.partition("/")[0], "timercheck"), self._files.path(name), -1, what)
 
     def _add(self, kind: str, path: str, position: int, what: str) -> None:
-        self._findings.add(Finding(Severity.DERIVED, kind, path, position, what, _FROM_LOG))
+        self._findings.differs(kind, path, position, what, _FROM_LOG)
 
     # --- timercheck -------------------------------------------------------------------------------------------------
 
@@ -179,4 +179,4 @@ def check_level_offsets(files: StoreFiles, findings: Findings) -> None:
             )
         if what:
             advice = "delete it and its .bak: the messages of the levels are then delivered again"
-            findings.add(Finding(Severity.DERIVED, "delay offsets", path, -1, what, advice))
+            findings.differs("delay offsets", path, -1, what, advice)

@@ -19,7 +19,7 @@ from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import REPAIR_INDEX, IndexFileCheck, check_chains
 from pocketmq.store_tools.check.log_check import CUT, PATIENCE_S, POLL_S, RANGE_SIZE, LogCheck, OnProgress
 from pocketmq.store_tools.check.queue_check import Misnumbered, UnitCheck, extents
-from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, CheckPlan
+from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, CheckPlan, RangeResult
 from pocketmq.store_tools.check.small_files import (
     check_checkpoint_times,
     check_small_files,
@@ -104,16 +104,17 @@ class Verify:
         )  # fmt: skip
         log = self.log = LogCheck(files, plan, running=result.running, workers=self._workers)
         log.run(on_progress, self._range_size)
-        findings.merge(log.findings)
-        self._look_again(log, plan)
-        self._check_units(log, plan)
-        check_checkpoint_times(files, times, log.last_store_timestamp_ms, findings)
-        TimerCheck(files, findings, log.last_store_timestamp_ms, running=result.running).run()
+        total = log.total
+        findings.merge(total.findings)
+        self._look_again(total, plan)
+        self._check_units(total, plan)
+        check_checkpoint_times(files, times, total.last_store_timestamp_ms, findings)
+        TimerCheck(files, findings, total.last_store_timestamp_ms, running=result.running).run()
         check_level_offsets(files, findings)
-        result.log_begin, result.log_end, result.log_files = log.begin, log.end, len(files.log.files)
-        result.records, result.outlived = log.records, log.outlived
-        result.last_store_timestamp_ms = log.last_store_timestamp_ms
-        result.queues, result.units = len(queues), log.matched.total()
+        result.log_begin, result.log_end, result.log_files = log.begin, total.end, len(files.log.files)
+        result.records, result.outlived = total.records, total.outlived
+        result.last_store_timestamp_ms = total.last_store_timestamp_ms
+        result.queues, result.units = len(queues), total.matched.total()
         result.index_files = len(index or [])
         result.index_entries = sum(check.facts.header.index_count - 1 for check in index or [])
         result.seconds = time.monotonic() - started
@@ -131,7 +132,7 @@ class Verify:
                 continue  # deleted by retention
             except ValueError as error:
                 what = str(error).removeprefix(f"{path}: ")
-                self.result.findings.add(Finding(Severity.DERIVED, "index file", path, 0, what, REPAIR_INDEX))
+                self.result.findings.differs("index file", path, 0, what, REPAIR_INDEX)
                 continue
             slot_count = check.facts.slot_count
             self.result.findings.merge(check.findings)
@@ -149,15 +150,15 @@ class Verify:
 
     # --- missing units and entries ---------------------------------------------------------------------------------
 
-    def _look_again(self, log: LogCheck, plan: CheckPlan) -> None:
+    def _look_again(self, total: RangeResult, plan: CheckPlan) -> None:
         """Look up records without unit or index entry again: a running broker may have written it since."""
         began = time.monotonic()
-        units, keys = log.missing_units, log.missing_keys
+        units, keys = total.missing_units.kept, total.missing_keys.kept
         while True:
             units = [one for one in units if not self._has_unit(*one)]
             keys = [one for one in keys if not self._has_key(*one)]
             # The lock of a broker on another machine or in another container is not visible, but the log then grows.
-            is_alive = self.result.running or not why_invalid(self._files.log, log.end)
+            is_alive = self.result.running or not why_invalid(self._files.log, total.end)
             patience_s = PATIENCE_S if is_alive else _PATIENCE_AT_REST_S
             if not (units or keys) or time.monotonic() - began > patience_s:
                 break
@@ -166,20 +167,20 @@ class Verify:
         for key, queue_offset, physical_offset in units:
             what = f"the record at physical offset {physical_offset} has no unit {queue_offset} in queue {key[0]}/{key[1]}"
             folder = self._files.path(f"consumequeue/{key[0]}/{key[1]}")
-            findings.add(Finding(Severity.DERIVED, "queue lacks", folder, -1, what, REPAIR_QUEUES, physical_offset))
+            findings.differs("queue lacks", folder, -1, what, REPAIR_QUEUES, physical_offset)
         if units:
-            findings.count_more("queue lacks", log.missing_unit_count - len(log.missing_units))
+            findings.count_more("queue lacks", total.missing_units.count - len(total.missing_units.kept))
         folder = self._files.path("index")
         if plan.index == [] and keys:
-            what = f"there is no index, so {log.missing_key_count} keys of records cannot be found"
+            what = f"there is no index, so {total.missing_keys.count} keys of records cannot be found"
             advice = f"{REPAIR_INDEX}; if the broker has messageIndexEnable=false, verify with --no-index"
-            findings.add(Finding(Severity.DERIVED, "index missing", folder, -1, what, advice))
+            findings.differs("index missing", folder, -1, what, advice)
             return
         for key_hash, physical_offset in keys:
             what = f"a key of the record at physical offset {physical_offset} is not in the index (hash {key_hash})"
-            findings.add(Finding(Severity.DERIVED, "index lacks", folder, -1, what, REPAIR_INDEX, physical_offset))
+            findings.differs("index lacks", folder, -1, what, REPAIR_INDEX, physical_offset)
         if keys:
-            findings.count_more("index lacks", log.missing_key_count - len(log.missing_keys))
+            findings.count_more("index lacks", total.missing_keys.count - len(total.missing_keys.kept))
 
     def _has_unit(self, key: QueueKey, queue_offset: int, physical_offset: int) -> bool:
         if physical_offset < self._files.log.min_offset or queue_offset < 0:
@@ -194,12 +195,12 @@ class Verify:
         newest_first = index_files(self._files, reversed(self._files.index_paths()))
         return any(offset == physical_offset for index in newest_first for _, offset in index.find({key_hash}))
 
-    def _check_units(self, log: LogCheck, plan: CheckPlan) -> None:
+    def _check_units(self, total: RangeResult, plan: CheckPlan) -> None:
         """Check the units of the queues that have more units than matching records."""
         findings, folder = self.result.findings, self._files.log.folder
-        check = UnitCheck(self._files, log.gaps, log.end)
+        check = UnitCheck(self._files, total.gaps, total.end)
         for key, extent in plan.queues.items():
-            if log.matched[key] != extent.end - extent.first:
+            if total.matched[key] != extent.end - extent.first:
                 check.run(key, extent, findings)
         self.result.holes = check.holes
         self.misnumbered = check.misnumbered
@@ -221,7 +222,7 @@ class Verify:
             findings.add(Finding(Severity.NOTE, "lost", folder, -1, what))
         if check.ahead:
             # A unit that points exactly at the end was written for a record there, which is lost.
-            severity = Severity.LOG if check.ahead_from == log.end else Severity.DERIVED
-            what = f"the log ends at physical offset {log.end}, but {check.ahead} queue units point after it"
+            severity = Severity.LOG if check.ahead_from == total.end else Severity.DERIVED
+            what = f"the log ends at physical offset {total.end}, but {check.ahead} queue units point after it"
             advice = f"restore the lost part from a copy; without one, {REPAIR_QUEUES}"
             findings.add(Finding(severity, "log end", folder, -1, what, advice))

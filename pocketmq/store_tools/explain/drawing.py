@@ -1,8 +1,8 @@
 """Output of `explain`: a title, and a row for each field with its position, bytes, value and meaning."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -10,7 +10,6 @@ from rich.text import Text
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.peer_text import escaped
 from pocketmq.store.format import layout
-from pocketmq.store_tools.explain.fields import parsed
 from pocketmq.store_tools.explain.notes import NOTES
 from pocketmq.store_tools.files.value_text import time_text
 
@@ -37,6 +36,31 @@ def preview(data: bytes) -> str:
 def note(declaration: str, field: str) -> str:
     """Return the note about a field in NOTES, without Markdown."""
     return NOTES[declaration][field].replace("`", "")
+
+
+class Field(NamedTuple):
+    """A parsed field: position of its first byte in the data, its bytes, and its value (a number or bytes)."""
+
+    name: str
+    position: int
+    data: bytes
+    value: Any
+
+
+def parsed(declaration: Any, data: bytes, position: int = 0) -> Iterator[Field]:
+    """Yield the fields of a declaration of `layout` from `position` on, up to the end of the data or a negative length.
+
+    Each is parsed separately, in the context of the previous ones, so that the fields before a damaged one can be shown.
+    """
+    values: dict[str, Any] = {}
+    for subcon in declaration.subcons:
+        size = subcon.sizeof(**values)
+        if size < 0 or position + size > len(data):
+            return
+        part = data[position : position + size]
+        values[subcon.name] = value = subcon.parse(part, **values)
+        yield Field(str(subcon.name), position, part, value)
+        position += size
 
 
 class Drawing:

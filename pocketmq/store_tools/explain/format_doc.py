@@ -26,7 +26,7 @@ from pocketmq.store.log.quarantine import filler_record
 from pocketmq.store.queue.queue_checksums import FileSum
 from pocketmq.store.recovery.clean_stop import CleanStop, IndexEnd, QueueEnd, encode
 from pocketmq.store.timer.timer_store import TimerStore
-from pocketmq.store_tools.explain.fields import parsed
+from pocketmq.store_tools.explain.drawing import parsed
 from pocketmq.store_tools.explain.notes import NOTES
 
 DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs" / "format.md"

@@ -3,6 +3,8 @@
 import os
 from typing import Any, Final
 
+import click
+
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.store.format.layout import (
     BLANK_UNIT_SIZE,
@@ -28,8 +30,7 @@ from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
 from pocketmq.store.offline.index_files import index_file
 from pocketmq.store.offline.log_walk import record_bytes, why_invalid
 from pocketmq.store.offline.store_folder import DamagedFileError, RowFile, is_index_name, is_row_name
-from pocketmq.store_tools.explain.drawing import Drawing
-from pocketmq.store_tools.explain.fields import parsed
+from pocketmq.store_tools.explain.drawing import Drawing, parsed
 from pocketmq.store_tools.explain.record import code_meaning, draw
 from pocketmq.store_tools.files.selection import record_keys
 from pocketmq.store_tools.files.store_files import StoreFiles
@@ -43,7 +44,7 @@ _WHAT: Final = (
 )
 
 
-class PlaceError(ValueError):
+class PlaceError(click.UsageError):
     """Raised for a place that does not exist or is malformed; the text says what is accepted."""
 
 

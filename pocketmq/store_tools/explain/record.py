@@ -33,8 +33,7 @@ from pocketmq.store.offline.index_files import index_files
 from pocketmq.store.offline.log_walk import UNWRITTEN, first_valid, why_invalid
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.offline.store_folder import RowFile
-from pocketmq.store_tools.explain.drawing import WRONG, Drawing, note, preview
-from pocketmq.store_tools.explain.fields import Field, parsed
+from pocketmq.store_tools.explain.drawing import WRONG, Drawing, Field, note, parsed, preview
 from pocketmq.store_tools.files.selection import record_keys
 from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, time_text

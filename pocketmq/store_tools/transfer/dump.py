@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from rich.table import Table
 
@@ -11,25 +11,18 @@ from pocketmq.runtime.peer_text import escaped_json
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import Record
 from pocketmq.store_tools.files.value_text import time_text
-from pocketmq.store_tools.transfer.documents import as_document, as_export, body_fields, plain_body
+from pocketmq.store_tools.transfer.documents import body_fields, plain_body
 
 # The columns of a table are laid out together; more rows are printed as several tables.
 _ROWS_AT_ONCE: Final = 500
 _BODY_SHOWN_MAX: Final = 60
 
 
-def write_json(records: Iterable[Record], out: TextIO, form: str, plain: bool) -> None:
-    """Write one line per record."""
-    for record in records:
-        out.write(escaped_json(json.dumps(as_document(record, form, plain), ensure_ascii=False)) + "\n")
-    out.flush()
-
-
-def export_records(records: Iterable[Record], out: TextIO) -> int:
-    """Write one line per record, with everything that a copy needs; return their number."""
+def write_json(documents: Iterable[dict[str, Any]], out: TextIO) -> int:
+    """Write one line per document; return their number."""
     count = 0
-    for record in records:
-        out.write(escaped_json(json.dumps(as_export(record), ensure_ascii=False)) + "\n")
+    for document in documents:
+        out.write(escaped_json(json.dumps(document, ensure_ascii=False)) + "\n")
         count += 1
     out.flush()
     return count
