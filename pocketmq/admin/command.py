@@ -6,11 +6,10 @@
         return run.table(STATUS, rows)
 
 To add a command: declare it in the module of its family in `admin/commands`, and give its name and summary in
-`admin/commands/__init__.py`. Requests that several families send are functions in `admin/api`, which return values and
-print nothing. The command gets each option by the snake_case of its long flag (`--brokerName` -> `broker_name`), those of
-`targets` as `where`, prints for people with `run.say` and `run.table`, and returns the value that `--json` prints. It raises
-AdminError, or lets RemotingError pass, when it fails. `-n`, `-h`, `--json`, `--credentials` and `--tls` are added to each
-command.
+`admin/commands/__init__.py`. Requests are functions in `admin/api`, which return values and print nothing. The command
+gets each option by the snake_case of its long flag (`--brokerName` -> `broker_name`), those of `targets` as `where`, prints
+for people with `run.say` and `run.table`, and returns the value that `--json` prints. It raises AdminError, or lets
+RemotingError pass, when it fails. `-n`, `-h`, `--json`, `--credentials` and `--tls` are added to each command.
 
 Exit codes are Apache's: 0, also if a server refuses (the refusal is on standard error); 1 for wrong options. With `--json`
 a failure is printed as {"error": ...} and ends with 1.
@@ -19,18 +18,16 @@ a failure is printed as {"error": ...} and ends with 1.
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pocketmq.admin.api.client import AdminClient, AdminError, Where, described
-from pocketmq.admin.output import Output
+from pocketmq.admin.output import Output, Table
 from pocketmq.client.access import Access, default_tools_yml
-from pocketmq.remoting.command import Body
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.header import CommandHeader
 from pocketmq.runtime.command_line.commands import FAILURE, Command, complain
 from pocketmq.runtime.command_line.option_types import ADDRESS, ADDRESSES, NAMESRV_DEFAULT
 from pocketmq.runtime.lifecycle import StartError
@@ -41,8 +38,8 @@ class Run:
 
     def __init__(self, admin: AdminClient, output: Output) -> None:
         self.admin = admin
+        self.output = output
         self.say = output.say
-        self.table = output.table
         self.as_json = output.as_json
 
     def warn(self, failure: BaseException) -> None:
@@ -52,23 +49,21 @@ class Run:
     async def at_each(
         self,
         where: Where,
-        code: int,
-        header: CommandHeader | None = None,
-        body: Body = b"",
-        *,
+        change: Callable[[str], Awaitable[object]],
         done: Callable[[str], str] | None,
+        *,
         with_slaves: bool = False,
         passes_failures: bool = False,
     ) -> list[str]:
-        """Send a request to one broker after the other, and print the text `done` of each. Return their addresses.
+        """Make a change at one broker after the other, and print the text `done` of each. Return the changed ones.
 
-        `with_slaves`: also to a cluster's slaves. `passes_failures`: after a failure at one of many brokers, which is shown,
-        the next follows, except with `--json`; its address is left out.
+        `with_slaves`: also at a cluster's slaves. `passes_failures`: after a failure at one of many brokers, which is shown,
+        the next follows, except with `--json`.
         """
         changed = []
         for address in await self.admin.targets(where, with_slaves):
             try:
-                await self.admin.call(address, code, header, body)
+                await change(address)
             except (RemotingError, AdminError) as failure:
                 if not passes_failures or where.broker or self.as_json:
                     raise
@@ -78,6 +73,10 @@ class Run:
                 self.say(done(address))
             changed.append(address)
         return changed
+
+    def table(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """Print a table; return its rows as objects."""
+        return self.output.table(table, rows)
 
 
 Work = Callable[..., Awaitable[Any]]

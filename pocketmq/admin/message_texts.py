@@ -12,10 +12,6 @@ from pocketmq.client.producer import SendResult
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
 """Folder of the files with bodies, as in Apache's tool."""
-_LINE_FIELDS: Final = (
-    *("brokerName", "queueId", "storeSize", "queueOffset", "sysFlag", "bornTimestamp", "bornHost", "storeTimestamp"),
-    *("storeHost", "msgId", "commitLogOffset", "bodyCRC", "reconsumeTimes", "preparedTransactionOffset"),
-)
 
 
 def details(stored: StoredMessage, body_path: str, with_offset_id: bool = True) -> list[str]:
@@ -46,12 +42,25 @@ def one_line(stored: StoredMessage) -> str:
     """Return all of a message in one line, without its body as text."""
     record, message = stored
     body = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in message.body)
-    known = as_document(stored) | {"brokerName": message.broker_name, "msgId": message.offset_msg_id}
-    fields = {name: f"/{known[name]}" if name.endswith("Host") else known[name] for name in _LINE_FIELDS}
-    fields["toString()"] = (
-        f"Message{{topic='{stored.topic}', flag={record.flag}, properties={properties_text(message.properties)}, "
-        f"body={f'[{body}]' if message.body else 'null'}, transactionId='null'}}"
-    )
+    fields = {
+        "brokerName": message.broker_name,
+        "queueId": record.queue_id,
+        "storeSize": record.total_size,
+        "queueOffset": record.queue_offset,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_timestamp_ms,
+        "bornHost": f"/{stored.born_host}",
+        "storeTimestamp": record.store_timestamp_ms,
+        "storeHost": f"/{stored.store_host}",
+        "msgId": message.offset_msg_id,
+        "commitLogOffset": record.physical_offset,
+        "bodyCRC": record.body_crc,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "toString()": f"Message{{topic='{stored.topic}', flag={record.flag}, "
+        f"properties={properties_text(message.properties)}, body={f'[{body}]' if message.body else 'null'}, "
+        "transactionId='null'}",
+    }
     return f"MSGID: {message.msg_id} MessageExt [{', '.join(f'{name}={value}' for name, value in fields.items())}]"
 
 

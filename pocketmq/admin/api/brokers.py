@@ -1,20 +1,24 @@
-"""Brokers: their runtime info and config."""
+"""Brokers: their runtime info, config and replication, and requests to clean their files."""
 
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
-from pocketmq.admin.api.client import AdminClient, AdminError, sorted_addresses
+import msgspec
+
+from pocketmq.admin.api.client import AdminClient, AdminError, Where, sorted_addresses
+from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import KVTable
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime import properties_file
 
 MS_PER_HOUR: Final = 3_600_000
 
 
-class BrokerState(NamedTuple):
+@dataclass(frozen=True)
+class BrokerState:
     """A broker of a cluster. Its runtime info is empty if it refuses or does not answer; the failure is then given."""
 
     cluster: str
@@ -25,7 +29,8 @@ class BrokerState(NamedTuple):
     failure: Exception | None = None
 
 
-class DayTotals(NamedTuple):
+@dataclass(frozen=True)
+class DayTotals:
     """Numbers of messages stored and fetched; 0 if they are not known."""
 
     in_yesterday: int
@@ -88,9 +93,41 @@ def totals_of_day(runtime_info: Mapping[str, str]) -> DayTotals:
 
 async def broker_config(admin: AdminClient, address: str) -> dict[str, str]:
     """Return the config keys of a broker with their present values."""
-    return config_of(await admin.call(address, RequestCode.GET_BROKER_CONFIG))
-
-
-def config_of(answer: RemotingCommand) -> dict[str, str]:
-    """Return the config keys in an answer's body, which is a properties file."""
+    answer = await admin.call(address, RequestCode.GET_BROKER_CONFIG)
     return properties_file.loads(properties_file.decode(bytes(answer.body)))
+
+
+async def update_broker_config(admin: AdminClient, address: str, key: str, value: str) -> None:
+    """Change one key of the config of a running broker."""
+    await admin.call(address, RequestCode.UPDATE_BROKER_CONFIG, None, properties_file.dumps({key: value}).encode())
+
+
+async def masters_by_address(admin: AdminClient, cluster: str | None) -> dict[str, str | None]:
+    """Return the address of its master for each broker of a cluster. Raises AdminError if none is given."""
+    known = await admin.targets(Where(None, cluster), with_slaves=True)
+    info = await admin.cluster_info()
+    masters = {
+        address: info.broker_addr_table[name].broker_addrs.get(MASTER_ID)
+        for name in info.cluster_addr_table[cluster or ""]
+        for _, address in sorted_addresses(info.broker_addr_table[name])
+    }
+    return {address: masters[address] for address in known}
+
+
+async def request_everywhere(admin: AdminClient, where: Where, code: int) -> list[str]:
+    """Send a request without fields to one broker, to all of a cluster, or to all brokers. Return their addresses."""
+    if where.broker:
+        addresses = [where.broker]
+    else:
+        clusters = await admin.clusters(where.cluster)
+        addresses = [address for name in clusters for address in await admin.masters_and_slaves(name)]
+    for address in addresses:
+        await admin.call(address, code)
+    return addresses
+
+
+async def ha_status(admin: AdminClient, address: str) -> dict[str, Any]:
+    """Return a broker's answer about its replication (a request of 5.x)."""
+    answer = await admin.call(address, RequestCode.GET_BROKER_HA_STATUS)
+    status: dict[str, Any] = msgspec.json.decode(answer.body)
+    return status

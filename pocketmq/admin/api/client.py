@@ -10,7 +10,7 @@ reached AdminError with its address.
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -31,6 +31,7 @@ TIMEOUT_S: Final = 5.0
 UNKNOWN_CLUSTER: Final = "Make sure the specified clusterName exists or the name server connected to is correct."
 
 B = TypeVar("B", bound=Body)
+T = TypeVar("T")
 
 
 class AdminError(Exception):
@@ -143,6 +144,10 @@ class AdminClient:
             for broker_id, address in sorted_addresses(info.broker_addr_table.get(name))
         ]
 
+    async def clusters(self, cluster: str | None) -> list[str]:
+        """Return the given cluster's name alone, or those of all clusters."""
+        return [cluster] if cluster else list((await self.cluster_info()).cluster_addr_table)
+
     async def targets(self, where: Where, with_slaves: bool = False) -> list[str]:
         """Return the addresses meant by -b | -c: one broker, or a cluster's masters (and slaves)."""
         if where.broker is not None:
@@ -177,6 +182,11 @@ def chosen_address(data: BrokerData) -> str:
 def addresses_by_name(route: TopicRouteData) -> dict[str, str]:
     """Return the address that serves each broker name of a route."""
     return {data.broker_name: chosen_address(data) for data in route.broker_datas if data.broker_addrs}
+
+
+async def each(addresses: Sequence[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    """Do the work for one address after the other; return the results by address. Stops at the first failure."""
+    return {address: await work(address) for address in addresses}
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from msgspec import field
 
-from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, document, queue_order
+from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document, queue_order
 from pocketmq.admin.api.topics import RETRY_PREFIX
-from pocketmq.remoting.bodies import Body, Connection, MessageQueue, SubscriptionData
+from pocketmq.remoting.bodies import Body, Connection, MessageQueue, SubscriptionData, TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import (
@@ -86,20 +86,25 @@ def progress_of(offsets: dict[str, Any]) -> QueueProgress:
     return QueueProgress(int(broker or 0), int(consumer or 0), int(last or 0), None if pull is None else int(pull))
 
 
-async def group_brokers(admin: AdminClient, group: str, topic: str | None = None) -> list[str]:
-    """Return the brokers in the route of the group's retry topic, or of a topic if a group that only pulls has none."""
+async def group_route(admin: AdminClient, group: str, topic: str | None = None) -> TopicRouteData:
+    """Return the route of the group's retry topic, or of a topic if a group that only pulls has none."""
     try:
-        return list((await admin.route_brokers(RETRY_PREFIX + group)).values())
+        return await admin.route(RETRY_PREFIX + group)
     except RemotingError as refusal:
         if topic is None or refusal.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
-        return list((await admin.route_brokers(topic)).values())
+        return await admin.route(topic)
+
+
+def addresses(route: TopicRouteData) -> list[str]:
+    """Return the address for each broker name of a route."""
+    return [chosen_address(data) for data in route.broker_datas if data.broker_addrs]
 
 
 async def connections(admin: AdminClient, group: str, broker: str | None = None) -> ConsumerConnection:
     """Return the clients of a group as one broker knows them. Raises RemotingError 206 if no client is connected."""
     if broker is None:
-        found = await group_brokers(admin, group)
+        found = addresses(await group_route(admin, group))
         if not found:
             raise AdminError(f"Not found the consumer group connection: the retry topic of {group} has no broker")
         broker = found[0]
@@ -113,7 +118,7 @@ async def connections(admin: AdminClient, group: str, broker: str | None = None)
 async def progress(admin: AdminClient, group: str, topic: str | None = None) -> Progress:
     """Return the offsets of a group at all its brokers. Raises AdminError if there are none."""
     total = Progress()
-    for address in await group_brokers(admin, group, topic):
+    for address in addresses(await group_route(admin, group, topic)):
         total.add(await progress_at(admin, address, group, topic))
     if not total.queues:
         raise AdminError(
@@ -134,7 +139,7 @@ async def running_info(
 ) -> dict[str, Any]:
     """Return the running info of a client, requested through a broker to which it is connected."""
     header = ConsumerRunningInfoRequestHeader(group, client_id, jstack)
-    candidates = [broker] if broker else await group_brokers(admin, group)
+    candidates = [broker] if broker else addresses(await group_route(admin, group))
     failure: RemotingError | None = None
     for address in candidates:
         try:
@@ -172,7 +177,7 @@ async def group_summary(admin: AdminClient, group: str) -> GroupSummary:
 
 async def producers(admin: AdminClient, group: str, topic: str) -> list[Connection]:
     """Return the clients of a producer group, as the first broker in a topic's route knows them."""
-    found = list((await admin.route_brokers(topic)).values())
+    found = addresses(await admin.route(topic))
     if not found:
         raise AdminError(f"the route of topic {topic} has no broker")
     header = ProducerGroupRequestHeader(group)

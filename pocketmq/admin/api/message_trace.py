@@ -3,22 +3,13 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pocketmq.admin.api.client import AdminClient
 from pocketmq.admin.api.stored_messages import StoredMessage
-from pocketmq.client.message import Message, now_ms
-from pocketmq.client.producer import Producer, SendResult
-from pocketmq.client.route import MASTER_ID
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 PUB: Final = "Pub"
 SUB_AFTER: Final = "SubAfter"
 _EVENT_END: Final = "\x02"
 _FIELD_END: Final = "\x01"
-
-
-_NORMAL: Final = "0"
-"""Type of a message that is neither delayed nor part of a transaction."""
-_REGION: Final = "DefaultRegion"
 
 
 class TraceEvent(NamedTuple):
@@ -47,16 +38,3 @@ def trace_events(msg_id: str, stored: StoredMessage) -> Iterator[TraceEvent]:
                 yield TraceEvent(SUB_AFTER, group, host, time_ms, int(fields[3]), fields[4] == "true")
         except (IndexError, ValueError):
             continue
-
-
-async def trace_send(admin: AdminClient, sender: Producer, message: Message, sent: SendResult, cost_ms: int) -> None:
-    """Send the trace data of a message that was sent, as clients with enableMsgTrace do."""
-    broker = (await admin.cluster_info()).broker_addr_table.get(sent.queue.broker_name)
-    keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys or ())
-    fields = (
-        *(PUB, str(now_ms() - cost_ms), _REGION, sender.group, message.topic, sent.msg_id, message.tags or "", keys),
-        *("" if broker is None else broker.broker_addrs.get(MASTER_ID, ""), str(len(message.body)), str(cost_ms), _NORMAL),
-        *(sent.offset_msg_id, "true"),
-    )
-    body = _FIELD_END.join(fields) + _EVENT_END
-    await sender.send(Message(TRACE_TOPIC, body.encode(), keys=[sent.msg_id, *keys.split()]))

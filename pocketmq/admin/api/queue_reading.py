@@ -5,16 +5,24 @@ from typing import Final, NamedTuple
 from pocketmq.admin.api.client import AdminClient, AdminError, addresses_by_name
 from pocketmq.admin.api.stored_messages import StoredMessage, stored_messages
 from pocketmq.admin.api.topics import readable_queues
-from pocketmq.client.pull_consumer import PULL_COUNT_MAX, PULL_STATUS, PULL_TIMEOUT_S, pull_header
 from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.offset import OffsetResponseHeader, QueueRequestHeader, SearchOffsetRequestHeader
-from pocketmq.remoting.headers.pull import PullMessageResponseHeader
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
+PULL_COUNT: Final = 32
+PULL_TIMEOUT_S: Final = 30.0
 FOUND: Final = "FOUND"
 NO_MATCHED_MSG: Final = "NO_MATCHED_MSG"
+_SUBSCRIPTION: Final = 4
+_STATUS: Final = {
+    ResponseCode.SUCCESS: FOUND,
+    ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
+    ResponseCode.PULL_RETRY_IMMEDIATELY: NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
+}
 
 
 class Pulled(NamedTuple):
@@ -74,14 +82,26 @@ async def pull(
     address: str,
     queue: MessageQueue,
     queue_offset: int,
-    count: int = PULL_COUNT_MAX,
+    count: int = PULL_COUNT,
     expression: str = "*",
     group: str = TOOLS_CONSUMER,
 ) -> Pulled:
     """Pull messages from a queue without waiting for new ones. Raises RemotingError if the broker refuses."""
-    header = pull_header(group, queue, queue_offset, count, expression)
+    header = PullMessageRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=queue_offset,
+        max_msg_nums=count,
+        sys_flag=_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription=expression,
+        expression_type="TAG",
+    )
     answer = await admin.invoke(address, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S)
-    status = PULL_STATUS.get(answer.code)
+    status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
     if status is None:
         raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with code {answer.code}")
     response = answer.header(PullMessageResponseHeader)

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from pocketmq.admin.api.client import AdminError
-from pocketmq.client.message import MessageExt, decode_records
+from pocketmq.client.message import MessageExt, decode_messages
 from pocketmq.store.format.host import host_text
-from pocketmq.store.format.record import Record
+from pocketmq.store.format.record import Record, decode_record
 
 
 class StoredMessage(NamedTuple):
@@ -30,7 +30,14 @@ class StoredMessage(NamedTuple):
 
 def stored_messages(records: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
     """Return the messages in an answer's body. Raises AdminError for bytes that are not whole records."""
+    data = bytes(records)
     try:
-        return [StoredMessage(*both) for both in decode_records(bytes(records), broker_name)]
+        messages = decode_messages(data, broker_name)
+        view, position, found = memoryview(data), 0, []
+        for message in messages:
+            record = decode_record(view, position)
+            found.append(StoredMessage(record, message))
+            position += record.total_size
     except ValueError as wrong:
         raise AdminError(f"the answer has no readable messages: {wrong}") from None
+    return found

@@ -1,32 +1,16 @@
 """Commands for the users and ACLs of 5.x."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from pocketmq.admin.api.client import AdminClient, Where
+from pocketmq.admin.api import users
+from pocketmq.admin.api.client import Where
+from pocketmq.admin.api.users import Document
 from pocketmq.admin.command import Run, command, one_of, only_one_target, option, targets
 from pocketmq.admin.formats import java_text
 from pocketmq.admin.output import Table
-from pocketmq.remoting import fastjson
 from pocketmq.remoting.auth_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from pocketmq.remoting.bodies import encode_body
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.header import CommandHeader
-from pocketmq.remoting.headers.auth import (
-    AclRequestHeader,
-    DeleteAclRequestHeader,
-    ListAclsRequestHeader,
-    ListUsersRequestHeader,
-    UserRequestHeader,
-)
 from pocketmq.runtime.command_line.option_types import ADDRESS
-
-Document = dict[str, Any]
-"""A user or an ACL as brokers send it, with the fields of UserInfo or AclInfo."""
 
 WHERE = targets("this broker", "all brokers of this cluster")
 FROM = targets("this broker", "the first master of this cluster that returns a result")
@@ -55,79 +39,6 @@ ACLS = Table(
 )
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Users, or ACLs: the field that names one, and the requests for one by its name and for those that match a filter."""
-
-    name: str
-    info: type[UserInfo | AclInfo]
-    header: type[UserRequestHeader | AclRequestHeader]
-    create: int
-    update: int
-    get: int
-    listing: int
-
-    async def found(self, admin: AdminClient, address: str, name: str | None) -> Any:
-        """Return a user with its password, or an ACL; None if a broker has none of this name."""
-        return _document(await admin.call(address, self.get, self.header(name)))
-
-    async def all(self, admin: AdminClient, address: str, wanted: CommandHeader) -> list[Document]:
-        """Return those that match `wanted`."""
-        return _document(await admin.call(address, self.listing, wanted)) or []
-
-
-USER = Kind(
-    "username", UserInfo, UserRequestHeader,
-    RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER,
-)  # fmt: skip
-ACL = Kind(
-    "subject", AclInfo, AclRequestHeader,
-    RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL, RequestCode.AUTH_GET_ACL, RequestCode.AUTH_LIST_ACL,
-)  # fmt: skip
-
-
-def _document(answer: RemotingCommand) -> Any:
-    return fastjson.loads(bytes(answer.body)) if answer.body else None
-
-
-async def _first(run: Run, where: Where, ask: Callable[[str], Awaitable[Any]]) -> tuple[Any, str]:
-    """Return the first answer that is not empty, and the address of its broker."""
-    for address in await run.admin.targets(where):
-        if found := await ask(address):
-            return found, address
-    return None, ""
-
-
-async def _change(
-    run: Run, where: Where, code: int, header: CommandHeader, done: str, info: UserInfo | AclInfo | None = None
-) -> object:
-    brokers = await run.at_each(
-        where, code, header, b"" if info is None else encode_body(info),
-        done=lambda at: f"{done} to {at} success.", with_slaves=True,
-    )  # fmt: skip
-    return {"brokers": brokers}
-
-
-async def _copy(run: Run, kind: Kind, source: str, target: str, names: str | None, wanted: CommandHeader) -> list[str]:
-    """Copy the named users or ACLs from one broker to another; without names all that match `wanted`."""
-    if names and names.strip():
-        found = [await kind.found(run.admin, source, name) for name in _split(names)]
-    else:
-        found = await kind.all(run.admin, source, wanted)
-    copied = []
-    for one in filter(None, found):
-        info, name = msgspec.convert(one, kind.info, strict=False), one[kind.name]
-        code = kind.update if await kind.found(run.admin, target, name) else kind.create
-        await run.admin.call(target, code, kind.header(name), encode_body(info))
-        run.say(f"copy {'user' if kind is USER else 'acl'} of {name} from {source} to {target} success.")
-        copied.append(name)
-    return copied
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part]
-
-
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +51,7 @@ def _split(text: str) -> list[str]:
 async def create_user(run: Run, where: Where, username: str, password: str, user_type: str | None) -> object:
     """Create a user (5.x)."""
     user = UserInfo(username.strip(), password.strip(), user_type)
-    return await _change(run, where, USER.create, UserRequestHeader(user.username), "create user", user)
+    return await _change(run, where, lambda at: users.create_user(run.admin, at, user), "create user")
 
 
 def _one_change(where: Where, **given: Any) -> None:
@@ -158,19 +69,19 @@ def _one_change(where: Where, **given: Any) -> None:
 async def update_user(run: Run, where: Where, username: str, **given: str | None) -> object:
     """Change the password, the type or the status of a user (5.x)."""
     user = UserInfo(username.strip(), **given)
-    return await _change(run, where, USER.update, UserRequestHeader(user.username), "update user", user)
+    return await _change(run, where, lambda at: users.update_user(run.admin, at, user), "update user")
 
 
 @command("deleteUser", *WHERE, USERNAME, check=only_one_target)
 async def delete_user(run: Run, where: Where, username: str) -> object:
     """Delete a user and its ACL (5.x)."""
-    return await _change(run, where, RequestCode.AUTH_DELETE_USER, UserRequestHeader(username.strip()), "delete user")
+    return await _change(run, where, lambda at: users.delete_user(run.admin, at, username.strip()), "delete user")
 
 
 @command("getUser", *FROM, option("-u", "--username", "name of the user"), check=only_one_target)
 async def get_user(run: Run, where: Where, username: str | None) -> object:
     """Show a user with its password (5.x)."""
-    found, _ = await _first(run, where, lambda at: USER.found(run.admin, at, username and username.strip()))
+    found, _ = await users.first(run.admin, where, lambda at: users.get_user(run.admin, at, username and username.strip()))
     return _show_users(run, [found])[0] if found else None
 
 
@@ -179,7 +90,7 @@ async def get_user(run: Run, where: Where, username: str | None) -> object:
 )  # fmt: skip
 async def list_user(run: Run, where: Where, filter: str | None) -> object:
     """List the users with their passwords (5.x)."""
-    found, address = await _first(run, where, lambda at: USER.all(run.admin, at, ListUsersRequestHeader(filter)))
+    found, address = await users.first(run.admin, where, lambda at: users.list_users(run.admin, at, filter))
     shown = _show_users(run, found) if found else []
     if found and where.cluster:
         run.say(f"get user from {address} success.")
@@ -189,12 +100,11 @@ async def list_user(run: Run, where: Where, filter: str | None) -> object:
 @command("copyUser", *COPY, option("-u", "--usernames", "users to copy, such as alice,bob; without it: all"))
 async def copy_user(run: Run, from_broker: str, to_broker: str, usernames: str | None) -> object:
     """Copy users from one broker to another (5.x)."""
-    return {"users": await _copy(run, USER, from_broker, to_broker, usernames, ListUsersRequestHeader(None))}
-
-
-def _show_users(run: Run, users: list[Document]) -> list[Document]:
-    run.table(USERS, [[java_text(user.get(key)) for key in USERS.keys] for user in users])
-    return [{key: user.get(key) for key in USERS.keys} for user in users]
+    copied = []
+    async for user in users.copy_users(run.admin, from_broker, to_broker, _some(usernames)):
+        run.say(f"copy user of {user} from {from_broker} to {to_broker} success.")
+        copied.append(user)
+    return {"users": copied}
 
 
 # --- ACLs -------------------------------------------------------------------------------------------------------------
@@ -204,14 +114,14 @@ def _show_users(run: Run, users: list[Document]) -> list[Document]:
 async def create_acl(run: Run, where: Where, **given: Any) -> object:
     """Allow or deny a user actions on resources (5.x)."""
     acl = _acl(**given)
-    return await _change(run, where, ACL.create, AclRequestHeader(acl.subject), "create acl", acl)
+    return await _change(run, where, lambda at: users.create_acl(run.admin, at, acl), "create acl")
 
 
 @command("updateAcl", *WHERE, SUBJECT, *ENTRY, check=only_one_target)
 async def update_acl(run: Run, where: Where, **given: Any) -> object:
     """Change what a user is allowed or denied on resources (5.x)."""
     acl = _acl(**given)
-    return await _change(run, where, ACL.update, AclRequestHeader(acl.subject), "update acl", acl)
+    return await _change(run, where, lambda at: users.update_acl(run.admin, at, acl), "update acl")
 
 
 def _acl(subject: str, resources: str, actions: str, decision: str, source_ip: str | None) -> AclInfo:
@@ -227,14 +137,14 @@ def _acl(subject: str, resources: str, actions: str, decision: str, source_ip: s
 )  # fmt: skip
 async def delete_acl(run: Run, where: Where, subject: str, resources: str | None) -> object:
     """Delete a user's ACL, or its entry for a resource (5.x)."""
-    header = DeleteAclRequestHeader(subject.strip(), None, resources and resources.strip())
-    return await _change(run, where, RequestCode.AUTH_DELETE_ACL, header, "delete acl")
+    resource = resources and resources.strip()
+    return await _change(run, where, lambda at: users.delete_acl(run.admin, at, subject.strip(), resource), "delete acl")
 
 
 @command("getAcl", *FROM, option("-s", "--subject", "whose ACL, such as User:alice"), check=only_one_target)
 async def get_acl(run: Run, where: Where, subject: str | None) -> object:
     """Show the ACL of a user (5.x)."""
-    found, _ = await _first(run, where, lambda at: ACL.found(run.admin, at, subject and subject.strip()))
+    found, _ = await users.first(run.admin, where, lambda at: users.get_acl(run.admin, at, subject and subject.strip()))
     return _show_acls(run, [found]) if found else []
 
 
@@ -246,14 +156,38 @@ async def get_acl(run: Run, where: Where, subject: str | None) -> object:
 )  # fmt: skip
 async def list_acl(run: Run, where: Where, subject: str | None, resource: str | None) -> object:
     """List the ACLs of all users (5.x)."""
-    found, _ = await _first(run, where, lambda at: ACL.all(run.admin, at, ListAclsRequestHeader(subject, resource)))
+    found, _ = await users.first(run.admin, where, lambda at: users.list_acls(run.admin, at, subject, resource))
     return _show_acls(run, found) if found else []
 
 
 @command("copyAcl", *COPY, option("-s", "--subjects", "whose ACLs, such as User:alice,User:bob; without it: all"))
 async def copy_acl(run: Run, from_broker: str, to_broker: str, subjects: str | None) -> object:
     """Copy ACLs from one broker to another, which must have their users (5.x)."""
-    return {"subjects": await _copy(run, ACL, from_broker, to_broker, subjects, ListAclsRequestHeader(None, None))}
+    copied = []
+    async for subject in users.copy_acls(run.admin, from_broker, to_broker, _some(subjects)):
+        run.say(f"copy acl of {subject} from {from_broker} to {to_broker} success.")
+        copied.append(subject)
+    return {"subjects": copied}
+
+
+# --- options and tables -----------------------------------------------------------------------------------------------
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part]
+
+
+def _some(text: str | None) -> list[str] | None:
+    return _split(text) if text and text.strip() else None
+
+
+async def _change(run: Run, where: Where, change: Callable[[str], Awaitable[None]], done: str) -> object:
+    return {"brokers": await run.at_each(where, change, lambda at: f"{done} to {at} success.", with_slaves=True)}
+
+
+def _show_users(run: Run, users: list[Document]) -> list[Document]:
+    run.table(USERS, [[java_text(user.get(key)) for key in USERS.keys] for user in users])
+    return [{key: user.get(key) for key in USERS.keys} for user in users]
 
 
 def _show_acls(run: Run, acls: list[Document]) -> list[Document]:

@@ -5,17 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-import msgspec
 
-from pocketmq.admin.api.brokers import broker_config, runtime_info
-from pocketmq.admin.api.client import AdminError, Where, sorted_addresses
+from pocketmq.admin.api import brokers
+from pocketmq.admin.api.client import AdminError, Where
 from pocketmq.admin.command import Run, command, option, targets
 from pocketmq.admin.formats import time_millis
 from pocketmq.admin.output import Table
-from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime import properties_file
 from pocketmq.runtime.command_line.commands import say
 from pocketmq.runtime.command_line.option_types import WholeNumber
 
@@ -37,7 +34,7 @@ async def broker_status(run: Run, where: Where) -> object:
     result: dict[str, Mapping[str, str]] = {}
     for address in await run.admin.targets(where, with_slaves=True):
         try:
-            table = await runtime_info(run.admin, address)
+            table = await brokers.runtime_info(run.admin, address)
         except (RemotingError, AdminError) as failure:
             if where.broker:
                 raise
@@ -58,12 +55,10 @@ async def broker_status(run: Run, where: Where) -> object:
 )
 async def update_broker_config(run: Run, where: Where, key: str, value: str, update_all_broker: bool) -> object:
     """Change one key of the config of a running broker."""
-    key, value = key.strip(), value.strip()
-    body = properties_file.dumps({key: value}).encode()
     done, last = [], None
     for address in await run.admin.targets(where, with_slaves=update_all_broker):
         try:
-            await run.admin.call(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+            await brokers.update_broker_config(run.admin, address, key.strip(), value.strip())
         except (RemotingError, AdminError) as failure:
             if last is not None:
                 run.warn(last)
@@ -73,7 +68,7 @@ async def update_broker_config(run: Run, where: Where, key: str, value: str, upd
         done.append(address)
     if last is not None:
         raise last
-    return {"brokers": done, "key": key, "value": value}
+    return {"brokers": done, "key": key.strip(), "value": value.strip()}
 
 
 @command("getBrokerConfig", *ALL_BROKERS)
@@ -82,17 +77,14 @@ async def get_broker_config(run: Run, where: Where) -> object:
     if where.broker:
         titles = {where.broker: where.broker}
     else:
-        titles = {}
-        await run.admin.targets(where, with_slaves=True)  # it must have brokers
-        info = await run.admin.cluster_info()
-        for data in map(info.broker_addr_table.__getitem__, info.cluster_addr_table[where.cluster or ""]):
-            master = data.broker_addrs.get(MASTER_ID)
-            for _, address in sorted_addresses(data):
-                slave = f"My Master: {master}=====Slave: {address}"
-                titles[address] = f"Master: {address}" if address == master else slave
+        masters = await brokers.masters_by_address(run.admin, where.cluster)
+        titles = {
+            address: f"Master: {address}" if address == master else f"My Master: {master}=====Slave: {address}"
+            for address, master in masters.items()
+        }
     result = {}
     for address, title in titles.items():
-        result[address] = await broker_config(run.admin, address)
+        result[address] = await brokers.broker_config(run.admin, address)
         run.say(f"============{title}============")
         say_config(run, result[address])
         run.say()
@@ -106,13 +98,7 @@ def say_config(run: Run, config: Mapping[str, str]) -> None:
 
 
 async def _clean(run: Run, where: Where, code: int) -> object:
-    if where.broker:
-        addresses = [where.broker]
-    else:
-        clusters = [where.cluster] if where.cluster else list((await run.admin.cluster_info()).cluster_addr_table)
-        addresses = [address for name in clusters for address in await run.admin.masters_and_slaves(name)]
-    for address in addresses:
-        await run.admin.call(address, code)
+    addresses = await brokers.request_everywhere(run.admin, where, code)
     run.say("success" if addresses else "false")
     return {"brokers": addresses}
 
@@ -144,7 +130,7 @@ async def ha_status(run: Run, where: Where, interval: int | None) -> object:
     while True:
         result = {}
         for address in await run.admin.targets(where):
-            result[address] = msgspec.json.decode((await run.admin.call(address, RequestCode.GET_BROKER_HA_STATUS)).body)
+            result[address] = await brokers.ha_status(run.admin, address)
             _say_replication(run, address, result[address])
         if interval is None or run.as_json:
             return result

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 from pocketmq.admin.api.brokers import BrokerState, broker_states, first_rate, hours_of_messages, out_rates, totals_of_day
@@ -34,9 +35,7 @@ async def cluster_list(run: Run, more_stats: bool, interval: int | None, cluster
         for state in await broker_states(run.admin, cluster_name):
             if state.failure is not None:
                 run.warn(state.failure)
-            rows.append(
-                (state.cluster, state.broker_name, *(totals_of_day(state.runtime_info) if more_stats else _load(state)))
-            )
+            rows.append((state.cluster, state.broker_name, *(_totals(state) if more_stats else _load(state))))
         result = run.table(MORE if more_stats else BASE, rows)
         if interval is None or run.as_json:
             return result
@@ -62,3 +61,7 @@ def _rate(rates: str, table: Mapping[str, str], pool: str) -> str:
     """Return a rate with size and wait of the queue of its requests."""
     size, wait_ms = (table.get(f"{pool}ThreadPoolQueue{what}", "") for what in ("Size", "HeadWaitTimeMills"))
     return f"{first_rate(rates):9.2f}({size},{wait_ms}ms)"
+
+
+def _totals(state: BrokerState) -> tuple[int, ...]:
+    return astuple(totals_of_day(state.runtime_info))

@@ -1,5 +1,6 @@
 """Commands that show consumer groups and clients: progress, connections, running info."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,13 @@ import msgspec
 from pocketmq.admin.api import consumers
 from pocketmq.admin.api.client import AdminError
 from pocketmq.admin.api.consumers import ACTIVELY, PASSIVELY, GroupSummary, Progress, connections, progress, running_info
+from pocketmq.admin.api.running_info import same_subscriptions, stuck_queues
 from pocketmq.admin.api.topics import group_names
 from pocketmq.admin.api.versions import version_name
 from pocketmq.admin.command import Run, command, option
 from pocketmq.admin.formats import safe_name, time_seconds
 from pocketmq.admin.output import Table
-from pocketmq.admin.running_info import running_info_text, same_subscriptions, stuck_queues
-from pocketmq.client.message import now_ms
+from pocketmq.admin.running_info_text import running_info_text
 from pocketmq.remoting.bodies import Connection, MessageQueue
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -155,7 +156,7 @@ async def consumer_status(
         return info
     infos: dict[str, dict[str, Any]] = {}
     rows: list[tuple[Any, ...]] = []
-    folder = Path(str(now_ms()))
+    folder = Path(str(time.time_ns() // 1_000_000))
     for one in found.connection_set:
         try:
             infos[one.client_id] = await running_info(run.admin, group, one.client_id, jstack, broker_addr)

@@ -6,14 +6,14 @@ from typing import Any
 import click
 import msgspec
 
-from pocketmq.admin.api.client import Where, chosen_address, document
-from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.admin.api import groups
+from pocketmq.admin.api.client import Where
+from pocketmq.admin.api.topics import delete_topic
 from pocketmq.admin.command import Run, command, only_one_target, option, targets
-from pocketmq.admin.commands.topic import delete_everywhere, listed, submit_list
+from pocketmq.admin.commands.topic import listed, submit_list
 from pocketmq.admin.formats import java_text
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, SubscriptionGroupList, encode_body
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
 from pocketmq.remoting.pop_bodies import MessageRequestMode
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 
@@ -51,9 +51,8 @@ async def update_sub_group(run: Run, where: Where, group_name: str, **given: Any
     config = SubscriptionGroupConfig(group_name.strip(), **given)
     done = await run.at_each(
         where,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        body=encode_body(config),
-        done=lambda at: f"create subscription group to {at} success.",
+        lambda at: groups.create_group(run.admin, at, config),
+        lambda at: f"create subscription group to {at} success.",
         passes_failures=True,
     )
     fields = msgspec.to_builtins(config)
@@ -73,35 +72,26 @@ async def delete_sub_group(run: Run, where: Where, group_name: str, remove_offse
     in_cluster = f" in cluster [{where.cluster}]" if where.cluster else ""
     brokers = await run.at_each(
         where,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        DeleteSubscriptionGroupRequestHeader(group, remove_offset, remove_offset),
-        done=lambda at: f"delete subscription group [{group}] from broker [{at}]{in_cluster} success.",
+        lambda at: groups.delete_group(run.admin, at, group, remove_offset),
+        lambda at: f"delete subscription group [{group}] from broker [{at}]{in_cluster} success.",
     )
     if where.cluster:
-        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-            await delete_everywhere(run, where.cluster, prefix + group)
+        for topic in groups.topics_of_group(group):
+            await delete_topic(run.admin, where.cluster, topic)
+            run.say(f"delete topic [{topic}] from cluster [{where.cluster}] success.")
+            run.say(f"delete topic [{topic}] from NameServer success.")
     return {"brokers": brokers, "group": group}
 
 
 @command("getConsumerConfig", GROUP)
 async def get_consumer_config(run: Run, group_name: str) -> object:
     """Show the config of a consumer group at each broker that has it."""
-    info = await run.admin.cluster_info()
-    found = []
-    for name, data in info.broker_addr_table.items():
-        if not data.broker_addrs:
-            continue
-        answer = await run.admin.call(chosen_address(data), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        config = (document(answer)["subscriptionGroupTable"] or {}).get(group_name.strip())
-        if config is not None:
-            cluster = next((cluster for cluster, names in info.cluster_addr_table.items() if name in names), None)
-            found.append({"cluster": cluster, "brokerName": name, "config": config})
+    found = await groups.group_configs(run.admin, group_name.strip())
     for one in found:
-        run.say(f"{'':=<29}{one['cluster']}:{one['brokerName']}{'':=<29}")
-        config = one["config"]
-        for field in sorted(config, key=lambda field: CONFIG_FIELDS.index(field) if field in CONFIG_FIELDS else 99):
-            run.say(f"{field:<40}=  {_text(config[field])}")
-    return found
+        run.say(f"{'':=<29}{one.cluster}:{one.broker_name}{'':=<29}")
+        for field in sorted(one.config, key=lambda field: CONFIG_FIELDS.index(field) if field in CONFIG_FIELDS else 99):
+            run.say(f"{field:<40}=  {_text(one.config[field])}")
+    return [{"cluster": one.cluster, "brokerName": one.broker_name, "config": one.config} for one in found]
 
 
 def _text(value: Any) -> str:
@@ -133,9 +123,8 @@ async def set_consume_mode(run: Run, where: Where, topic_name: str, group_name: 
     topic, group, mode, shared = topic_name.strip(), group_name.strip(), given["mode"], given["pop_share_queue_num"]
     done = await run.at_each(
         where,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        body=encode_body(MessageRequestMode(topic, group, mode, shared)),
-        done=lambda at: f"set consume mode to {at} success.",
+        lambda at: groups.set_request_mode(run.admin, at, MessageRequestMode(topic, group, mode, shared)),
+        lambda at: f"set consume mode to {at} success.",
         passes_failures=True,
     )
     run.say(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared}]")

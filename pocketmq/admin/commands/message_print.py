@@ -8,6 +8,7 @@ from pocketmq.admin.api.client import AdminError, queue_text
 from pocketmq.admin.api.queue_reading import (
     FOUND,
     NO_MATCHED_MSG,
+    PULL_COUNT,
     TOOLS_CONSUMER,
     address_of,
     limits,
@@ -18,7 +19,6 @@ from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.message_texts import as_document, one_line
 from pocketmq.admin.times import TIME, Time
-from pocketmq.client.pull_consumer import PULL_COUNT_MAX
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 
@@ -173,7 +173,7 @@ async def _print_queue(
 ) -> None:
     """Print the messages of a queue from `low` on. Unless `is_exact`, the pull that reaches `end` may give later ones."""
     while low < end:
-        count = min(end - low, PULL_COUNT_MAX) if is_exact else PULL_COUNT_MAX
+        count = min(end - low, PULL_COUNT) if is_exact else PULL_COUNT
         pulled = await pull(run.admin, address, queue, low, count, **how)
         is_stuck, low = pulled.next_offset <= low, pulled.next_offset
         if pulled.status == FOUND:

@@ -8,9 +8,9 @@ from pocketmq.admin.api.message_search import EVER, MAX_NUM, by_any_id, by_key, 
 from pocketmq.admin.api.message_trace import PUB, SUB_AFTER, TRACE_TOPIC, TraceEvent, trace_events
 from pocketmq.admin.api.message_tracks import message_tracks
 from pocketmq.admin.api.queue_reading import address_of, pull
+from pocketmq.admin.api.sending import producer
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.command import TOPIC, Run, command, option
-from pocketmq.admin.commands.send import producer
 from pocketmq.admin.formats import java_text, time_seconds
 from pocketmq.admin.message_texts import as_document, details, send_result_text, write_body
 from pocketmq.admin.output import Table

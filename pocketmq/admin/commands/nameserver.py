@@ -1,22 +1,12 @@
 """Commands for name servers: their config and KV config, and the write permission of a broker's queues."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from pocketmq.admin.api.brokers import config_of
-from pocketmq.admin.api.client import AdminError
+from pocketmq.admin.api import nameservers
+from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.command import Run, command, option
 from pocketmq.admin.commands.broker import say_config
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.route import (
-    AddWritePermResponseHeader,
-    BrokerNameRequestHeader,
-    KVConfigKeyRequestHeader,
-    PutKVConfigRequestHeader,
-    WipeWritePermResponseHeader,
-)
-from pocketmq.runtime import properties_file
 
 NAMESPACE = option("-s", "--namespace", "namespace of the key", required=True)
 KEY = option("-k", "--key", "key", required=True)
@@ -24,15 +14,16 @@ VALUE = option("-v", "--value", "its new value", required=True)
 BROKER_NAME = option("-b", "--brokerName", "broker name", required=True)
 
 
-async def _change_permission(
-    run: Run, code: int, broker_name: str, what: str, count: Callable[[RemotingCommand], int]
-) -> object:
+Change = Callable[[AdminClient, str, str], Awaitable[int]]
+
+
+async def _change_permission(run: Run, change: Change, broker_name: str, what: str) -> object:
     """Change the permission of all topics of a broker at each name server, also after a failure of a name server."""
     counts, last = {}, None
     for address in run.admin.namesrv_addresses:
         where = f"{what} write perm of broker[{broker_name}] in name server[{address}]"
         try:
-            counts[address] = count(await run.admin.call(address, code, BrokerNameRequestHeader(broker_name.strip())))
+            counts[address] = await change(run.admin, address, broker_name.strip())
         except (RemotingError, AdminError) as failure:
             run.say(f"{where} Failed")
             run.warn(failure)
@@ -47,44 +38,35 @@ async def _change_permission(
 @command("wipeWritePerm", BROKER_NAME)
 async def wipe_write_perm(run: Run, broker_name: str) -> object:
     """Take the write permission from all topics of a broker at all given name servers."""
-    return await _change_permission(
-        run, RequestCode.WIPE_WRITE_PERM_OF_BROKER, broker_name, "wipe",
-        lambda answer: answer.header(WipeWritePermResponseHeader).wipe_topic_count,
-    )  # fmt: skip
+    return await _change_permission(run, nameservers.wipe_write_perm, broker_name, "wipe")
 
 
 @command("addWritePerm", BROKER_NAME)
 async def add_write_perm(run: Run, broker_name: str) -> object:
     """Restore the write permission of all topics of a broker at all given name servers."""
-    return await _change_permission(
-        run, RequestCode.ADD_WRITE_PERM_OF_BROKER, broker_name, "add",
-        lambda answer: answer.header(AddWritePermResponseHeader).add_topic_count,
-    )  # fmt: skip
+    return await _change_permission(run, nameservers.add_write_perm, broker_name, "add")
 
 
 @command("updateKvConfig", NAMESPACE, KEY, VALUE)
 async def update_kv_config(run: Run, namespace: str, key: str, value: str) -> object:
     """Set a value in the KV config of all name servers."""
-    namespace, key, value = namespace.strip(), key.strip(), value.strip()
-    await run.admin.every_namesrv(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader(namespace, key, value))
+    await nameservers.put_kv(run.admin, namespace.strip(), key.strip(), value.strip())
     run.say("create or update kv config to namespace success.")
-    return {"namespace": namespace, "key": key, "value": value}
+    return {"namespace": namespace.strip(), "key": key.strip(), "value": value.strip()}
 
 
 @command("deleteKvConfig", NAMESPACE, KEY)
 async def delete_kv_config(run: Run, namespace: str, key: str) -> object:
     """Delete a key from the KV config of all name servers."""
-    namespace, key = namespace.strip(), key.strip()
-    await run.admin.every_namesrv(RequestCode.DELETE_KV_CONFIG, KVConfigKeyRequestHeader(namespace, key))
+    await nameservers.delete_kv(run.admin, namespace.strip(), key.strip())
     run.say("delete kv config from namespace success.")
-    return {"namespace": namespace, "key": key}
+    return {"namespace": namespace.strip(), "key": key.strip()}
 
 
 @command("getNamesrvConfig")
 async def get_namesrv_config(run: Run) -> object:
     """Show the config of all name servers."""
-    answers = await run.admin.every_namesrv(RequestCode.GET_NAMESRV_CONFIG)
-    result = {address: config_of(answer) for address, answer in answers.items()}
+    result = await nameservers.namesrv_configs(run.admin)
     for address, config in result.items():
         run.say(f"============{address}============")
         say_config(run, config)
@@ -94,8 +76,6 @@ async def get_namesrv_config(run: Run) -> object:
 @command("updateNamesrvConfig", KEY, VALUE)
 async def update_namesrv_config(run: Run, key: str, value: str) -> object:
     """Change one key of the config of all name servers."""
-    key, value = key.strip(), value.strip()
-    body = properties_file.dumps({key: value}).encode()
-    done = list(await run.admin.every_namesrv(RequestCode.UPDATE_NAMESRV_CONFIG, None, body))
-    run.say(f"update name server config success![{', '.join(done)}]\n{key} : {value}")
-    return {"nameServers": done, "key": key, "value": value}
+    done = await nameservers.update_namesrv_config(run.admin, key.strip(), value.strip())
+    run.say(f"update name server config success![{', '.join(done)}]\n{key.strip()} : {value.strip()}")
+    return {"nameServers": done, "key": key.strip(), "value": value.strip()}

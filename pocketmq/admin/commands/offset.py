@@ -4,21 +4,20 @@ from typing import Any
 
 import click
 
-from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document, queue_order
-from pocketmq.admin.api.consumers import Progress, QueueProgress, progress, progress_at
+from pocketmq.admin.api.offsets import (
+    OffsetReset,
+    ResetQueue,
+    check_resets_one_queue,
+    clone_offsets,
+    reset_offsets,
+    reset_queue,
+)
 from pocketmq.admin.api.queue_reading import at_time
-from pocketmq.admin.api.topics import queue_status_at
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.output import Table
 from pocketmq.admin.times import NOW_MS, TIME, Time
-from pocketmq.remoting.bodies import MessageQueue, QueueData
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
-
-Rows = list[tuple[Any, ...]]
 
 GROUP = option("-g", "--group", "consumer group name", required=True)
 FORCE = option("-f", "--force", "false: only move offsets backwards", type=bool, default=True)
@@ -55,87 +54,36 @@ async def reset_offset_by_time(run: Run, group: str, topic: str, timestamp: Time
     group, topic = group.strip(), topic.strip()
     if given["broker"] is not None:
         return await _reset_one_queue(run, group, topic, timestamp, given["broker"], given["queue"], given["offset"])
-    table, rows = await _reset(run.admin, group, topic, timestamp.ms, force)
-    who = "group" if table is NEW_OFFSETS else "consumerGroup"
+    reset = await reset_offsets(run.admin, group, topic, timestamp.ms, force)
+    who = "group" if reset.committed is None else "consumerGroup"
     run.say(
         f"rollback consumer offset by specified {who}[{group}], topic[{topic}], force[{str(force).lower()}], "
         f"timestamp(string)[{timestamp.text}], timestamp(long)[{timestamp.ms}]"
     )
-    return run.table(table, rows)
+    return _show(run, reset)
 
 
 @command("skipAccumulatedMessage", GROUP, TOPIC, FORCE)
 async def skip_accumulated_message(run: Run, group: str, topic: str, force: bool) -> object:
     """Set the consumer offsets of a group to the end of each queue."""
-    return run.table(*await _reset(run.admin, group.strip(), topic.strip(), NOW_MS, force))
+    return _show(run, await reset_offsets(run.admin, group.strip(), topic.strip(), NOW_MS, force))
 
 
-async def _reset(admin: AdminClient, group: str, topic: str, timestamp_ms: int, force: bool) -> tuple[Table, Rows]:
-    """Reset the offsets of a group to a time; -1: to the end. `force` False: only backwards. Return them by queue.
-
-    A broker of 4.x that has no client of the group refuses with 206: then the offsets are committed on the group's behalf.
-    """
-    found: list[tuple[MessageQueue, int]] = []
-    try:
-        for address in (await admin.route_brokers(topic)).values():
-            header = ResetOffsetRequestHeader(topic, group, timestamp_ms, force)
-            answer = document(await admin.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
-            found += by_queue(answer.get("offsetTable"))
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return OLD_AND_NEW, await _commit_instead(admin, group, topic, timestamp_ms, force)
-    found.sort(key=lambda row: queue_order(row[0]))
-    return NEW_OFFSETS, [(queue.broker_name, queue.queue_id, new) for queue, new in found]
+def _show(run: Run, reset: OffsetReset) -> object:
+    if reset.committed is None:
+        return run.table(NEW_OFFSETS, [(queue.broker_name, queue.queue_id, new) for queue, new in reset.by_brokers])
+    return run.table(OLD_AND_NEW, [_row(one) for one in reset.committed])
 
 
-async def _commit_instead(admin: AdminClient, group: str, topic: str, timestamp_ms: int, force: bool) -> Rows:
-    route = await admin.route(topic)
-    queues = {data.broker_name: data for data in route.queue_datas}
-    rows = []
-    for broker in route.broker_datas:
-        address = chosen_address(broker)
-        for queue, now in await _queues_at(admin, address, group, topic, queues[broker.broker_name]):
-            target = await at_time(admin, address, queue, timestamp_ms)
-            new = target if force or target <= now.consumer_offset else now.consumer_offset
-            if new != now.consumer_offset or force:
-                await _commit(admin, address, group, queue, new)
-            rows.append((queue.broker_name, queue.queue_id, now.broker_offset, now.consumer_offset, target, new))
-    return rows
-
-
-async def _queues_at(
-    admin: AdminClient, address: str, group: str, topic: str, queues: QueueData
-) -> list[tuple[MessageQueue, QueueProgress]]:
-    """Return a topic's queues at a broker with the group's offsets; if it has none, from the beginning of each queue."""
-    found = Progress()
-    found.add(await progress_at(admin, address, group))
-    if own := [row for row in found.rows() if row[0].topic == topic]:
-        return own
-    return [
-        (status.queue, QueueProgress(status.max_offset, status.min_offset))
-        for status in await queue_status_at(admin, address, topic)
-        if (status.queue.broker_name, status.queue.topic) == (queues.broker_name, topic)
-        and status.queue.queue_id < queues.read_queue_nums
-    ]
-
-
-async def _commit(admin: AdminClient, address: str, group: str, queue: MessageQueue, queue_offset: int) -> None:
-    """Set the consumer offset of a group in a queue."""
-    header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, queue_offset)
-    await admin.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+def _row(one: ResetQueue) -> tuple[str | int, ...]:
+    before = one.before.broker_offset, one.before.consumer_offset
+    return one.queue.broker_name, one.queue.queue_id, *before, one.target, one.new_offset
 
 
 async def _reset_one_queue(
     run: Run, group: str, topic: str, timestamp: Time, broker: str, queue_id: int, queue_offset: int | None
 ) -> object:
-    try:
-        await run.admin.call(broker, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
-    except RemotingError as refusal:
-        # A broker of 4.x would reset all queues, since it does not know the field of one.
-        if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise AdminError(f"{broker} cannot reset one queue: this needs a broker of 5.x, or PocketMQ's") from None
-        raise
+    await check_resets_one_queue(run.admin, broker, topic)
     run.say(
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], queueId[{queue_id}], "
         f"broker[{broker}], timestamp(string)[{timestamp.text}], timestamp(long)[{timestamp.ms}]"
@@ -143,8 +91,7 @@ async def _reset_one_queue(
     if queue_offset is None:
         queue_offset = await at_time(run.admin, broker, MessageQueue("", queue_id, topic), timestamp.ms)
     run.say(f"reset consumer offset to {queue_offset}")
-    header = ResetOffsetRequestHeader(topic, group, timestamp.ms, True, queue_id, queue_offset)
-    await run.admin.call(broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    await reset_queue(run.admin, broker, group, topic, queue_id, timestamp.ms, queue_offset)
     return {"broker": broker, "topic": topic, "queueId": queue_id, "offset": queue_offset}
 
 
@@ -158,14 +105,6 @@ async def _reset_one_queue(
 async def clone_group_offset(run: Run, src_group: str, dest_group: str, topic: str, offline: bool | None) -> object:
     """Copy the consumer offsets of a group in a topic to another group."""
     source, target, topic = src_group.strip(), dest_group.strip(), topic.strip()
-    found = await progress(run.admin, source)
-    brokers = await run.admin.route_brokers(topic)
-    copied = []
-    for queue, now in found.rows():
-        if queue.topic == topic and queue.broker_name in brokers and now.consumer_offset >= 0:
-            await _commit(run.admin, brokers[queue.broker_name], target, queue, now.consumer_offset)
-            copied.append(NEW_OFFSETS.document((queue.broker_name, queue.queue_id, now.consumer_offset)))
-    if not copied:
-        raise AdminError(f"group {source} has no offsets in topic {topic}")
+    copied = await clone_offsets(run.admin, source, target, topic)
     run.say(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
-    return copied
+    return [{"brokerName": queue.broker_name, "queueId": queue.queue_id, "offset": new} for queue, new in copied]

@@ -1,19 +1,15 @@
 """Commands that show topics: names, routes, offsets, queues by client."""
 
-import contextlib
 from typing import Any
 
 import msgspec
 
 from pocketmq.admin.api import topics
-from pocketmq.admin.api.client import AdminError
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.formats import time_millis
 from pocketmq.admin.output import Table, pretty
-from pocketmq.client.rebalance import share
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import TopicRouteData
-from pocketmq.remoting.dispatch import RemotingError
 
 ROUTE = Table(
     "#ClusterName|#BrokerName|#BrokerAddrs|#ReadQueue|#WriteQueue|#Perm",
@@ -81,12 +77,8 @@ async def topic_list(run: Run, cluster_model: bool) -> object:
     rows = []
     for name in names:
         if not topics.is_of_group(name):
-            cluster, groups = "", [""]
-            with contextlib.suppress(RemotingError, AdminError, IndexError):  # it has been deleted meanwhile
-                clusters = await topics.clusters_of_topic(run.admin, name)
-                groups = await topics.groups_of_topic(run.admin, name) or groups
-                cluster = clusters[0]
-            rows += [(cluster, name, group) for group in groups]
+            cluster, groups = await topics.cluster_and_groups(run.admin, name)
+            rows += [(cluster, name, group) for group in groups or [""]]
     return run.table(TOPICS, rows)
 
 
@@ -102,7 +94,6 @@ async def topic_cluster_list(run: Run, topic: str) -> object:
 @command("allocateMQ", TOPIC, option("-i", "--ipList", "clients, separated by commas", required=True))
 async def allocate_mq(run: Run, topic: str, ip_list: str) -> object:
     """Show which queues of a topic each of the given clients would consume: an average allocation."""
-    queues, clients = topics.readable_queues(topic, await run.admin.route(topic)), ip_list.split(",")
-    result = {"result": {client: share(queues, len(clients), index) for index, client in enumerate(clients)}}
+    result = {"result": await topics.allocation(run.admin, topic, ip_list.split(","))}
     run.say(fastjson.dumps(result).decode())
     return result

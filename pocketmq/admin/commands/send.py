@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.admin.api.client import AdminClient, AdminError
-from pocketmq.admin.api.message_trace import trace_send
+from pocketmq.admin.api.client import AdminError
+from pocketmq.admin.api.sending import now_ms, producer, trace_send
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.message_texts import send_result_text
 from pocketmq.admin.output import Table
-from pocketmq.client.message import Message, now_ms
+from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.dispatch import RemotingError
@@ -32,11 +32,6 @@ FIRST_SIZE = 16
 AMOUNT = option("-a", "--amount", "number of messages", type=WholeNumber(1), default=100)
 SIZE = option("-s", "--size", "bytes of each message", type=WholeNumber(0), default=128)
 FAILURES = (OSError, TimeoutError, RemotingError)
-
-
-def producer(admin: AdminClient, group: str | None = None) -> Producer:
-    """Return a producer, to be entered. Without `group` the group's name is the time, as in Apache's tool."""
-    return Producer(";".join(admin.namesrv_addresses), group or str(now_ms()), admin.access)
 
 
 @command(

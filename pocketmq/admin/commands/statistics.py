@@ -3,16 +3,13 @@
 import contextlib
 from typing import Any
 
-from pocketmq.admin.api.client import AdminClient, AdminError, document
-from pocketmq.admin.api.consumers import Progress, progress
-from pocketmq.admin.api.topics import groups_of_topic, is_of_group, topic_names
+from pocketmq.admin.api.client import AdminError
+from pocketmq.admin.api.statistics import TopicRates, lags_at, topic_rates
+from pocketmq.admin.api.topics import is_of_group, topic_names
 from pocketmq.admin.command import Run, command, option
 from pocketmq.admin.formats import time_seconds
 from pocketmq.admin.output import Table
-from pocketmq.client.route import MASTER_ID
-from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.consumer import BrokerConsumeStatsRequestHeader, BrokerStatsRequestHeader
 from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 
 STATS = Table(
@@ -26,7 +23,6 @@ LAGS = Table(
     "topic group brokerName queueId brokerOffset consumerOffset diff lastTime",
 )
 NO_CONSUMER = "NO_CONSUMER"
-SPANS = "statsDay", "statsHour", "statsMinute"
 
 
 @command(
@@ -40,55 +36,15 @@ async def stats_all(run: Run, active_topic: bool, topic: str | None) -> object:
     rows = []
     for name in wanted:
         with contextlib.suppress(RemotingError, AdminError):
-            rows += [row for row in await _rows(run.admin, name) if not active_topic or _is_active(*row[-2:])]
+            rows += [_row(one) for one in await topic_rates(run.admin, name) if one.is_active or not active_topic]
     return run.table(STATS, rows)
 
 
-async def _rows(admin: AdminClient, topic: str) -> list[tuple[Any, ...]]:
-    """Return a row for each group of a topic, or one: messages/s in the last minute, messages in the last 24 hours."""
-    masters = [data.broker_addrs.get(MASTER_ID) for data in (await admin.route(topic)).broker_datas]
-    brokers = [address for address in masters if address is not None]
-    groups = await groups_of_topic(admin, topic)
-    in_tps, in_count = await _rate(admin, brokers, "TOPIC_PUT_NUMS", topic)
-    if not groups:
-        return [(topic, "", 0, f"{in_tps:.2f}", "", in_count, NO_CONSUMER)]
-    rows = []
-    for group in groups:
-        out_tps, out_count = await _rate(admin, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
-        lag = 0
-        with contextlib.suppress(RemotingError, AdminError):
-            lag = max((await progress(admin, group, topic)).diff_total, 0)
-        rows.append((topic, group, lag, f"{in_tps:.2f}", f"{out_tps:.2f}", in_count, out_count))
-    return rows
-
-
-def _is_active(in_count: int, out_count: int | str) -> bool:
-    return in_count > 0 or out_count not in (0, NO_CONSUMER)
-
-
-async def _rate(admin: AdminClient, brokers: list[str], name: str, key: str) -> tuple[float, int]:
-    """Return the messages per second in the last minute, and the messages in the last 24 hours, of all brokers."""
-    tps, count = 0.0, 0
-    for address in brokers:
-        stats = await broker_stats(admin, address, name, key)
-        if stats is not None:
-            tps += float((stats.get("statsMinute") or {}).get("tps") or 0)
-            count += sum_of_day(stats)
-    return tps, count
-
-
-async def broker_stats(admin: AdminClient, address: str, name: str, key: str) -> dict[str, Any] | None:
-    """Return a broker's figures of a statistic, None if it has none yet."""
-    with contextlib.suppress(RemotingError, AdminError):
-        header = BrokerStatsRequestHeader(name, key)
-        return document(await admin.call(address, RequestCode.VIEW_BROKER_STATS_DATA, header))
-    return None
-
-
-def sum_of_day(stats: dict[str, Any] | None) -> int:
-    """Return the sum over a day; if there is no daily sample yet, the sum over an hour, or over a minute."""
-    spans = [(stats or {}).get(span) or {} for span in SPANS]
-    return next((int(span["sum"]) for span in spans if span.get("sum")), 0)
+def _row(one: TopicRates) -> tuple[Any, ...]:
+    in_tps = f"{one.in_tps:.2f}"
+    if one.group is None:
+        return one.topic, "", 0, in_tps, "", one.in_count, NO_CONSUMER
+    return one.topic, one.group, one.lag, in_tps, f"{one.out_tps:.2f}", one.in_count, one.out_count
 
 
 @command(
@@ -100,18 +56,14 @@ def sum_of_day(stats: dict[str, Any] | None) -> int:
 )
 async def broker_consume_stats(run: Run, broker_addr: str, timeout_millis: int, level: int, order: bool) -> object:
     """Show the consumer offsets of all groups at a broker."""
-    code, header = RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader(order)
-    found = document(await run.admin.call(broker_addr, code, header, timeout_s=timeout_millis / 1000))
-    rows = []
-    for by_group in found.get("consumeStatsList") or []:
-        for group, every in by_group.items():
-            for stats in every:
-                offsets = Progress()
-                offsets.add(stats)
-                for queue, now in offsets.rows():
-                    if now.diff >= level and now.last_timestamp > 0:
-                        place, last = (queue.broker_name, queue.queue_id), time_seconds(now.last_timestamp)
-                        rows.append((queue.topic, group, *place, now.broker_offset, now.consumer_offset, now.diff, last))
-    shown, diff_total = run.table(LAGS, rows), found.get("totalDiff", 0)
-    run.say(f"\nDiff Total: {diff_total}")
-    return {"queues": shown, "diffTotal": diff_total}
+    found = await lags_at(run.admin, broker_addr, order, timeout_millis / 1000)
+    rows = [
+        (queue.topic, group, queue.broker_name, queue.queue_id, now.broker_offset, now.consumer_offset, now.diff, last)
+        for group, progress in found.groups
+        for queue, now in progress.rows()
+        if now.diff >= level and now.last_timestamp > 0
+        for last in [time_seconds(now.last_timestamp)]
+    ]
+    shown = run.table(LAGS, rows)
+    run.say(f"\nDiff Total: {found.diff_total}")
+    return {"queues": shown, "diffTotal": found.diff_total}

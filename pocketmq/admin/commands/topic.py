@@ -7,19 +7,16 @@ from typing import Any
 import click
 import msgspec
 
-from pocketmq.admin.api.client import AdminClient, AdminError, Where
+from pocketmq.admin.api import topics
+from pocketmq.admin.api.client import AdminError, Where
+from pocketmq.admin.api.nameservers import delete_kv, get_kv, put_kv
+from pocketmq.admin.api.topics import ORDER_NAMESPACE
 from pocketmq.admin.command import TOPIC, Run, command, only_one_target, option, targets
 from pocketmq.admin.formats import topic_config_text
-from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID
 from pocketmq.remoting.bodies import CreateTopicListRequestBody, TopicConfig, encode_body
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.route import GetKVConfigResponseHeader, KVConfigKeyRequestHeader, PutKVConfigRequestHeader
-from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicInNamesrvRequestHeader, TopicRequestHeader
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime.command_line.option_types import WholeNumber
 
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-"""Namespace of the name servers' KV config with the queues of ordered topics."""
 UNIT, HAS_UNIT_SUB = 1, 2
 WHERE = targets("create the topic at this broker", "create the topic at all masters of this cluster")
 
@@ -51,12 +48,11 @@ async def update_topic(run: Run, where: Where, topic: str, attributes: str | Non
     )
     addresses = await run.at_each(
         where,
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        _header(config, attributes),
-        done=(lambda at: f"create topic to {at} success.") if where.cluster else None,
+        lambda at: topics.create_topic(run.admin, at, config, attributes),
+        (lambda at: f"create topic to {at} success.") if where.cluster else None,
     )
     if config.order:
-        conf = await _set_order(run.admin, config, where)
+        conf = await topics.set_order(run.admin, config, where)
         kind = "broker" if where.broker else "cluster"
         run.say(f"set {kind} orderConf. isOrder=true, orderConf=[{conf}]", nl=False)
     if where.broker:
@@ -65,69 +61,13 @@ async def update_topic(run: Run, where: Where, topic: str, attributes: str | Non
     return {"brokers": addresses, "topic": config}
 
 
-def _header(config: TopicConfig, attributes: str | None = None) -> CreateTopicRequestHeader:
-    return CreateTopicRequestHeader(
-        config.topic_name,
-        DEFAULT_TOPIC,
-        config.read_queue_nums,
-        config.write_queue_nums,
-        config.perm,
-        config.topic_filter_type,
-        config.topic_sys_flag,
-        config.order,
-        attributes,
-    )
-
-
-async def _set_order(admin: AdminClient, config: TopicConfig, where: Where) -> str:
-    """Store the queues of an ordered topic in the name servers; return the brokers' entries that were set."""
-    if where.cluster:
-        names = [name for name, _ in await admin.master_names(where.cluster)]
-        conf = ";".join(f"{name}:{config.write_queue_nums}" for name in names)
-        await _put_order(admin, config.topic_name, conf)
-        return conf
-    brokers = (await admin.cluster_info()).broker_addr_table.values()
-    name = next((data.broker_name for data in brokers if where.broker in data.broker_addrs.values()), None)
-    if name is None:
-        raise AdminError(f"broker {where.broker} is not registered with the name server")
-    conf = f"{name}:{config.write_queue_nums}"
-    try:
-        old = await _order(admin, config.topic_name)
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.QUERY_NOT_FOUND:
-            raise
-        old = ""
-    entries = {entry.partition(":")[0]: entry for entry in [*filter(None, old.split(";")), conf]}
-    await _put_order(admin, config.topic_name, ";".join(entries.values()))
-    return conf
-
-
-async def _order(admin: AdminClient, topic: str) -> str:
-    """Return the queues of an ordered topic. Raises RemotingError with QUERY_NOT_FOUND."""
-    answer = await admin.namesrv(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader(ORDER_NAMESPACE, topic))
-    return answer.header(GetKVConfigResponseHeader).value or ""
-
-
-async def _put_order(admin: AdminClient, topic: str, conf: str) -> None:
-    await admin.every_namesrv(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader(ORDER_NAMESPACE, topic, conf))
-
-
 @command("deleteTopic", option("-c", "--clusterName", "delete the topic from this cluster", required=True), TOPIC)
 async def delete_topic(run: Run, cluster_name: str, topic: str) -> object:
     """Delete a topic from a cluster's brokers and from the name servers."""
-    return {"brokers": await delete_everywhere(run, cluster_name, topic), "topic": topic}
-
-
-async def delete_everywhere(run: Run, cluster: str, topic: str) -> list[str]:
-    """Delete a topic at a cluster's masters (slaves copy their topics) and at the name servers. Return the masters."""
-    masters = await run.admin.masters(cluster)
-    for address in masters:
-        await run.admin.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
-    header = DeleteTopicInNamesrvRequestHeader(topic, cluster)
-    await run.admin.every_namesrv(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
-    run.say(f"delete topic [{topic}] from cluster [{cluster}] success.")
+    addresses = await topics.delete_topic(run.admin, cluster_name, topic)
+    run.say(f"delete topic [{topic}] from cluster [{cluster_name}] success.")
     run.say(f"delete topic [{topic}] from NameServer success.")
-    return masters
+    return {"brokers": addresses, "topic": topic}
 
 
 @command(
@@ -138,29 +78,19 @@ async def delete_everywhere(run: Run, cluster: str, topic: str) -> list[str]:
 )
 async def update_topic_perm(run: Run, where: Where, topic: str, perm: int) -> object:
     """Change the permission of a topic."""
-    route = await run.admin.route(topic)
-    queues = route.queue_datas[0]
-    old_perm = queues.perm
-    if where.broker:
-        names = {data.broker_name for data in route.broker_datas if data.broker_addrs.get(MASTER_ID) == where.broker}
-        found = next((data for data in route.queue_datas if data.broker_name in names), None)
-        if found is None:
-            raise AdminError("updateTopicPerm error broker not exit or broker is not master!.")
-        if found.perm == perm:
-            run.say("new perm equals to the old one!")
-            return {"brokers": [], "oldPerm": perm, "perm": perm}
-        old_perm = found.perm
-    numbers = queues.read_queue_nums, queues.write_queue_nums
-    config = TopicConfig(topic.strip(), *numbers, perm, topic_sys_flag=queues.topic_sys_flag)
+    change = await topics.perm_change(run.admin, topic, perm, where.broker)
+    config = change.config
+    if config is None:
+        run.say("new perm equals to the old one!")
+        return {"brokers": [], "oldPerm": perm, "perm": perm}
     addresses = await run.at_each(
         where,
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        _header(config),
-        done=lambda at: f"update topic perm from {old_perm} to {perm} in {at} success.",
+        lambda at: topics.create_topic(run.admin, at, config),
+        lambda at: f"update topic perm from {change.old_perm} to {perm} in {at} success.",
     )
     if where.broker:
         run.say(f"{topic_config_text(config)}.")
-    return {"brokers": addresses, "oldPerm": old_perm, "perm": perm}
+    return {"brokers": addresses, "oldPerm": change.old_perm, "perm": perm}
 
 
 @command(
@@ -173,16 +103,15 @@ async def update_order_conf(run: Run, topic: str, method: str, order_conf: str |
     """Show, set or delete the queues of an ordered topic in the name servers' KV config."""
     topic = topic.strip()
     if method == "get":
-        order_conf = await _order(run.admin, topic)
+        order_conf = await get_kv(run.admin, ORDER_NAMESPACE, topic)
         run.say(f"get orderConf success. topic=[{topic}], orderConf=[{order_conf}] ")
     elif method == "delete":
-        header = KVConfigKeyRequestHeader(ORDER_NAMESPACE, topic)
-        await run.admin.every_namesrv(RequestCode.DELETE_KV_CONFIG, header)
+        await delete_kv(run.admin, ORDER_NAMESPACE, topic)
         run.say(f"delete orderConf success. topic=[{topic}]")
     else:
         if not (order_conf or "").strip():
             raise AdminError("please set orderConf with option -v.")
-        await _put_order(run.admin, topic, (order_conf or "").strip())
+        await put_kv(run.admin, ORDER_NAMESPACE, topic, (order_conf or "").strip())
         run.say(f"update orderConf success. topic=[{topic}], orderConf=[{(order_conf or '').strip()}]")
     return {"topic": topic, "orderConf": order_conf}
 
@@ -203,9 +132,8 @@ async def submit_list(run: Run, where: Where, code: int, body: bytes, what: str)
     """Send a list of configs to brokers."""
     addresses = await run.at_each(
         where,
-        code,
-        body=body,
-        done=lambda at: f"submit batch of {what} config to {at} success, please check the result later.",
+        lambda at: run.admin.call(at, code, None, body),
+        lambda at: f"submit batch of {what} config to {at} success, please check the result later.",
     )
     return {"brokers": addresses}
 

@@ -73,13 +73,13 @@ class Samples:
             total_count = count()
             sums["other", *key] = total_count, 0, total_count
         is_new_allowed = forgotten_count == self._forgotten_count  # else a topic deleted since would get a history again
-        for of, values in sums.items():
+        for of, summed in sums.items():
             history = self._histories.get(of)
             if history is None:
                 if not is_new_allowed and of[0] in _OF_TOPICS:
                     continue
-                history = self._histories[of] = History(sample, len(values))
-            history.add(sample.number, values, self._times)
+                history = self._histories[of] = History(sample, len(summed))
+            history.add(sample.number, summed, self._times)
             yield
         self._times.add(sample)
 
