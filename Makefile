@@ -3,6 +3,7 @@
 # make test-python   the tests without a JVM, Go and Spark         make test-jvm   the others
 # make test-quick   the quick ones of the tests without a JVM, Go and Spark
 # make setup   only create .venv                make jar     the data source of Spark in Java
+# make lane    build the compiled lane anew, after a change of its sources; needs cargo
 # make clean   delete everything that was built
 # make bench   PocketMQ beside Apache 4.9.4 and a server in C that does the least (needs cc)
 # make bench-delay   lateness of delayed messages, beside Apache 5.5.0
@@ -39,7 +40,7 @@ JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar demo test test-python test-jvm test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
+.PHONY: help setup jar lane demo test test-python test-jvm test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -61,6 +62,7 @@ define install
 	@$(PY) -m compileall -q pocketmq
 	@test -d broker || echo "This folder has no symbolic links (a zip archive, or git with core.symlinks=false), so python -m broker" \
 		"and python -m namesrv do not work in it: use $(VENV)/bin/mqbroker and $(VENV)/bin/mqnamesrv."
+	@$(PY) -c 'from pocketmq.lane import compiled_lane; print("compiled lane:", compiled_lane()[1])'
 	@touch $@
 endef
 
@@ -85,6 +87,10 @@ setup: $(VENV)/.dev jar
 # The data source in Java; without a JDK nothing is built, and Spark uses the one in Python.
 jar: $(VENV)/.spark
 	@$(PY) -m pocketmq.spark_analytics.jvm build --if-stale
+
+lane: $(VENV)/bin/pip
+	@rm -f pocketmq/lane/_lane.abi3.so $(VENV)/.dev $(VENV)/.spark
+	@$(MAKE) --no-print-directory setup
 
 demo: $(VENV)/.spark jar
 	@$(PY) -m demo $(DEMO_ARGS)

@@ -1,4 +1,4 @@
-"""The compiled lane: sends of ordinary messages without the interpreter, in Rust (`crate`).
+"""The compiled lane: sends and pulls of ordinary messages without the interpreter, in Rust (`crate`).
 
 It is optional. Without the compiled module, which `make setup` builds where cargo is installed, or with POCKETMQ_LANE=0 in
 the environment, the Python path serves every request; it gives the same bytes, as tests show. POCKETMQ_LANE=1 requires it.
@@ -17,7 +17,7 @@ class LaneMissing(RuntimeError):
 
 
 def compiled_lane() -> tuple[Any, str]:
-    """Return the class `Lane` of the compiled module, or None, and a text that says why.
+    """Return the compiled module, or None, and a text that says why.
 
     Raises LaneMissing if POCKETMQ_LANE=1 and there is none, ValueError for another value of that variable.
     """
@@ -27,7 +27,7 @@ def compiled_lane() -> tuple[Any, str]:
     if wanted == "0":
         return None, f"off ({VARIABLE}=0)"
     try:
-        return import_module("pocketmq.lane._lane").Lane, "on"
+        return import_module("pocketmq.lane._lane"), "on"
     except ImportError as error:
         if wanted == "1":
             raise LaneMissing(f"{VARIABLE}=1, but the compiled lane cannot be used: {error}") from None

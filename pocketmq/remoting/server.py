@@ -92,7 +92,7 @@ class Channel(Connection):
     def __repr__(self) -> str:
         return f"<Channel {self.remote_address}>"
 
-    # Called by asyncio
+    # Called by asyncio, from here to `resume_writing`; then by the dispatcher, handlers and services
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -130,10 +130,7 @@ class Channel(Connection):
             return
         if was_empty and out:
             channels.unwritten.append(self)
-            if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                # End the turn here, so that this peer reads its answer while the requests of other peers are served.
-                channels.turn.run()
-                self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
+            self._end_turn_if_large(out)
         if self._frames_left:
             self._serve_left()
 
@@ -144,11 +141,18 @@ class Channel(Connection):
             return data
         out, was_empty = self._out, not self._out
         used = lane(self, joined, out)
-        if was_empty and out:
-            self._channels.unwritten.append(self)
         if used and self._held:
             self._frame_grew(is_new=True)
+        if was_empty and out:
+            self._channels.unwritten.append(self)
+            self._end_turn_if_large(out)
         return joined[used:]
+
+    def _end_turn_if_large(self, out: list[Buffer]) -> None:
+        """End the turn after a large answer: this peer reads it while the requests of other peers are served."""
+        if len(out[-1]) >= LARGE_ANSWER_SIZE:
+            self._channels.turn.run()
+            self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
 
     def _serve_now(self, found: list[Frame], out: list[Buffer]) -> None:
         """Serve the requests of a read, until one shows that the connection is costly or must not be served further."""
@@ -257,8 +261,6 @@ class Channel(Connection):
             # Not now: the transport calls this in the middle of a write.
             self._channels.timers.after(0.0, self._serve_left)
 
-    # Called by the dispatcher and by Deferred
-
     def respond(self, response: Response, opaque: int, serialize_type: int) -> None:
         """Send the answer to a deferred request."""
         if self.is_open:
@@ -282,8 +284,6 @@ class Channel(Connection):
         future = self._waiting.pop(command.opaque, None)
         if future is not None and not future.done():
             future.set_result(command)
-
-    # Called by handlers and services
 
     @property
     def is_heard(self) -> bool:

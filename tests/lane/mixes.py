@@ -39,11 +39,11 @@ def requests(seed: int) -> Iterator[bytes]:
     while True:
         opaque += 1
         how = rng.random()
-        if how < 0.03:
+        if how < 0.06:
             yield b"".join(
                 encode_request(RequestCode.PULL_MESSAGE, pull_header(rng.randrange(5), max_msg_nums=1), b"", opaque)
             )
-        elif how < 0.05:
+        elif how < 0.08:
             yield b"".join(encode_request(rng.choice([12, 25, 29, 30, 31, 105, 999]), None, b"", opaque))
         else:
             yield _send(rng, opaque)

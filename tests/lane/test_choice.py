@@ -6,7 +6,7 @@ import pytest
 
 from pocketmq import lane
 from pocketmq.broker.handlers.send import RARE_PROPERTIES
-from pocketmq.broker.ordinary_sends import PLAIN_PROPERTIES
+from pocketmq.broker.lane.sends import PLAIN_PROPERTIES
 from pocketmq.runtime.lifecycle import StartError
 from tests.broker.running import running_broker
 

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 from pocketmq.broker.handlers import ROUTES
-from pocketmq.broker.ordinary_sends import OrdinarySends
+from pocketmq.broker.lane import lane_of
 from pocketmq.lane import compiled_lane
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.channels import Channels
@@ -71,11 +71,11 @@ class Side:
         """Number of bytes that the lane served."""
         if with_lane:
             lane, _ = compiled_lane()
-            self.sends = OrdinarySends(services, lane, FRAME_SIZE_MAX, self.channels.header_size_max)
+            self._lane = lane_of(services, lane, FRAME_SIZE_MAX, self.channels.header_size_max)
             self.channels.lane = self._serve
 
     def _serve(self, channel: Channel, data: bytes, out: list[Any]) -> int:
-        used = self.sends.serve(channel, data, out)
+        used = self._lane(channel, data, out)
         self.in_lane += used
         return used
 
@@ -104,6 +104,12 @@ class Side:
                 channel.connection_lost(None)
                 del self._connections[number]
         return got
+
+    def state(self) -> list[Any]:
+        """Return the ends of log and queues, the progress of groups, and the figures of sends and pulls."""
+        services, tail = self.services, self.services.store.commit_log.tail
+        totals = [(total.nums, total.size, total.times) for total in (services.stats.put_total, services.stats.get_total)]
+        return [tail.end_offset, tail.queue_offsets, services.offsets.encode(), totals]
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the log, the queues and the index by path."""
@@ -144,11 +150,7 @@ class Twins:
         """End the turn of both sides, and compare what they answered and where log and queues end."""
         answers, laned = self.twin.end_turn(), self.laned.end_turn()
         assert laned == answers
-        ends, laned_ends = (
-            (side.services.store.commit_log.max_offset, side.services.store.commit_log.tail.queue_offsets)
-            for side in (self.twin, self.laned)
-        )
-        assert laned_ends == ends
+        assert self.laned.state() == self.twin.state()
 
     def advance(self, ms: int) -> None:
         for side in (self.twin, self.laned):

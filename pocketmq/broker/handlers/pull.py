@@ -6,7 +6,7 @@ The bodies of an answer are views of the mapped log files and go to the socket w
 import logging
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.broker.filter.expression_filter import ExpressionFilter, RetryFilter
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal
@@ -51,7 +51,7 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
     if services.holds.is_stopped:
         return _hand_over(services, request.header)
     header = request.header
-    matches = _filter(services, header, _check(services, request))
+    matches = filter_of(services, header, check_pull(services, header, request.channel))
     services.absent_holders.note_activity(header.consumer_group, header.topic, header.queue_id)
     response = _read(services, header, matches)
     sys_flag = header.sys_flag
@@ -87,7 +87,7 @@ def _pull_again(services: Services, request: Request[PullMessageRequestHeader], 
     """Serve a held pull. It is checked again, because permissions may have changed, but its commit is not repeated. `own` is
     its filter, which the group's heartbeats may have changed unless it came with the request."""
     header = request.header
-    group_config = _check(services, request)
+    group_config = check_pull(services, header, request.channel)
     try:
         matches = own if header.sys_flag & SUBSCRIPTION_FLAG else _heartbeat_filter(services, header, group_config)
         return _read(services, header, matches)
@@ -195,20 +195,19 @@ def _offsets(
     return PullMessageResponseHeader(broker_id, next_offset, min_offset, max_offset)
 
 
-def _check(services: Services, request: Request[PullMessageRequestHeader]) -> SubscriptionGroupConfig:
+def check_pull(services: Services, header: PullMessageRequestHeader, channel: Any) -> SubscriptionGroupConfig:
     """Make the checks of a pull in Apache's order and return the group's config. Raises RemotingError."""
-    header = request.header
     check_broker(services, "pulling")
     group_config = check_group(services, header.consumer_group)
     topic, queue_id = header.topic, header.queue_id
     topic_config = check_topic(services, topic, "pulling")
     if not 0 <= queue_id < topic_config.read_queue_nums:
-        remark = f"{no_queue(topic, queue_id, topic_config)} consumer:[{request.channel.remote_address}]"
+        remark = f"{no_queue(topic, queue_id, topic_config)} consumer:[{channel.remote_address}]"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     return group_config
 
 
-def _filter(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:
+def filter_of(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:
     """Return the filter of a pull. Raises RemotingError and NotCompiled."""
     if header.sys_flag & SUBSCRIPTION_FLAG:
         return wanted(services, header.expression_type, header.subscription)

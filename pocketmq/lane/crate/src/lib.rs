@@ -14,6 +14,8 @@ pub mod header;
 pub mod index;
 #[forbid(unsafe_code)]
 pub mod properties;
+#[forbid(unsafe_code)]
+pub mod pull;
 #[cfg(feature = "python")]
 mod python;
 #[forbid(unsafe_code)]

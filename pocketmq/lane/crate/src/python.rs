@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::answer::Templates;
 use crate::index::{self, IndexState};
 use crate::properties::Rules;
+use crate::pull::{answer, read_pull, Offsets, PullTemplate, Source};
 use crate::serve::{Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
 
 /// Next offsets in the dict of the log's end, by the keys of the topics' queues.
@@ -165,7 +166,63 @@ impl Lane {
     }
 }
 
+/// Frame size, opaque, and the fields of PullMessageRequestHeader up to expressionType.
+type ReadPull<'a> = (usize, i32, (&'a str, &'a str, i32, i64, i32, i32, i64, i64, i64, Option<&'a str>, Option<&'a str>));
+
+/// Reads pulls and makes their answers.
+#[pyclass]
+struct Pulls {
+    template: PullTemplate,
+    header_size_max: usize,
+    size_max: usize,
+    scratch: Vec<u8>,
+}
+
+#[pymethods]
+impl Pulls {
+    /// `template`: pieces of an answer around next begin offset, min offset, max offset and opaque. `size_max`: of records.
+    #[new]
+    fn new(template: PullTemplate, header_size_max: usize, size_max: usize) -> Self {
+        Pulls { template, header_size_max, size_max, scratch: Vec::new() }
+    }
+
+    /// The pull at position `at` of `data`, or None if there is none of the usual form.
+    fn read(&mut self, data: &Bound<'_, PyBytes>, at: usize) -> Option<Py<PyTuple>> {
+        let pull = read_pull(data.as_bytes().get(at..)?, self.header_size_max, &mut self.scratch)?;
+        let read: ReadPull = (
+            pull.frame_size,
+            pull.opaque,
+            (
+                pull.group, pull.topic, pull.queue_id, pull.queue_offset, pull.max_msg_nums, pull.sys_flag, pull.commit_offset,
+                pull.suspend_timeout_ms, pull.sub_version, pull.subscription, pull.expression_type,
+            ),
+        );
+        read.into_pyobject(data.py()).ok().map(Bound::unbind)
+    }
+
+    /// The frame of an answer with the records of `units`, their number and size. `place`: physical offset of the start of
+    /// the log's file, and the one from which records are ordinary. `offsets`: first, min and max queue offset.
+    fn answer<'py>(
+        &self, py: Python<'py>, units: &Bound<'py, PyAny>, file: &Bound<'py, PyAny>, place: (i64, i64), offsets: (i64, i64, i64), opaque: i32,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, usize, usize)>> {
+        let (units, file) = (PyBuffer::<u8>::get(units)?, PyBuffer::<u8>::get(file)?);
+        let (Some(unit_bytes), Some(file_bytes)) = (units.as_slice_ptr(), file.as_slice_ptr()) else {
+            return Err(PyValueError::new_err("units and file must be contiguous"));
+        };
+        let offsets = Offsets { first: offsets.0, min: offsets.1, max: offsets.2 };
+        // SAFETY: the buffers keep the memory, and nothing writes it while this thread has the interpreter's lock: the files
+        // of queues and log are written by this thread alone, in calls that do not overlap with this one.
+        let source = unsafe {
+            let (units, file) = (unit_bytes.as_ref(), file_bytes.as_ref());
+            Source { units, file, file_start: place.0, floor: place.1, size_max: self.size_max }
+        };
+        let found = answer(&source, &self.template, opaque, &offsets);
+        Ok(found.map(|(frame, count, size)| (PyBytes::new(py, &frame), count, size)))
+    }
+}
+
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Lane>()
+    module.add_class::<Lane>()?;
+    module.add_class::<Pulls>()
 }

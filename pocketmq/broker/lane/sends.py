@@ -1,6 +1,6 @@
 """OrdinarySends: lets the compiled lane serve the sends at the front of a read that need no decision.
 
-Policy is here, mechanics are in `pocketmq.lane`. A send is *ordinary* if its topic exists, its answer need not wait
+A send is *ordinary* if its topic exists, its answer need not wait
 (`AnswerGate.is_open`), and no property makes it delayed, transactional or otherwise special. All others, and all other
 requests, take the Python path, which would serve ordinary sends with the same result.
 """
@@ -10,11 +10,12 @@ from math import inf
 from typing import Any, Final
 
 from pocketmq.broker.handlers.send import RARE_PROPERTIES
+from pocketmq.broker.lane.template import MARKS, encoded, pieces
 from pocketmq.broker.names import POP_CK, SYSTEM_PREFIX, WAIT
 from pocketmq.broker.put.put import CLUSTER
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE
-from pocketmq.remoting.codes import JSON, ROCKETMQ, ResponseCode
+from pocketmq.remoting.codes import ROCKETMQ, ResponseCode
 from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT
@@ -102,7 +103,7 @@ class OrdinarySends:
         self._lane = self._lane_class(
             tail.queue_offsets, services.store_host, properties, added, self._sizes,
             _json_template(services.store_host, config.region_id, config.trace_on),
-            _binary_template(services.store_host, config.region_id, config.trace_on),
+            _binary_template(config.region_id, config.trace_on),
         )  # fmt: skip
         tail.use_lane(self._lane)
 
@@ -139,24 +140,15 @@ class OrdinarySends:
 
 def _json_template(store_host: bytes, region_id: str, trace_on: bool) -> list[bytes]:
     """Return the pieces of an answer in JSON around physical offset, queue id, queue offset and opaque."""
-    marks = ("0123456789ABCDEF", "1000000001", "1000000002", "1000000003")
-    message_id, queue_id, queue_offset = store_host.hex().upper() + marks[0], int(marks[1]), int(marks[2])
-    header = SendMessageResponseHeader(message_id, queue_id, queue_offset, None, region_id, trace_on)
-    text, pieces = _header_of(header, int(marks[3]), JSON), []
-    for mark in marks:
-        piece, text = text.split(mark.encode(), 1)
-        pieces.append(piece)
-    return [*pieces, text]
+    physical_offset, queue_id, queue_offset, opaque = "0123456789ABCDEF", *MARKS[:3]
+    message_id = store_host.hex().upper() + physical_offset
+    header = SendMessageResponseHeader(message_id, int(queue_id), int(queue_offset), None, region_id, trace_on)
+    response = Response(ResponseCode.SUCCESS, header)
+    return pieces(response, int(opaque), (physical_offset, queue_id, queue_offset, opaque))
 
 
-def _binary_template(store_host: bytes, region_id: str, trace_on: bool) -> tuple[bytes, bytes]:
+def _binary_template(region_id: str, trace_on: bool) -> tuple[bytes, bytes]:
     """Return what begins and what ends an answer in the binary serialisation: before the opaque, after the queue offset."""
-    header = SendMessageResponseHeader("", 0, 1000000002, None, region_id, trace_on)
-    text = _header_of(header, 0, ROCKETMQ)
-    return text[: BINARY_FIXED_STRUCT.size - 8], text.partition(b"1000000002")[2]
-
-
-def _header_of(header: SendMessageResponseHeader, opaque: int, serialize_type: int) -> bytes:
-    out: list[Buffer] = []
-    Response(ResponseCode.SUCCESS, header).encode_into(out, opaque, serialize_type)
-    return bytes(out[0][8:])
+    header = SendMessageResponseHeader("", 0, int(MARKS[0]), None, region_id, trace_on)
+    text = encoded(Response(ResponseCode.SUCCESS, header), 0, ROCKETMQ)
+    return text[: BINARY_FIXED_STRUCT.size - 8], text.partition(MARKS[0].encode())[2]

@@ -1,0 +1,96 @@
+"""OrdinaryPulls: lets the compiled lane answer the pulls at the front of a read that find messages.
+
+A pull is *ordinary* if its queue has messages from its offset on, all of which it wants, and these are recent: in memory,
+written by this process, in one file. Checks, filters, progress and statistics are those of the Python path.
+"""
+
+from time import monotonic
+from typing import Any, Final
+
+from pocketmq.broker.handlers.pull import COMMIT_OFFSET_FLAG, check_pull, filter_of
+from pocketmq.broker.lane.template import MARKS, pieces
+from pocketmq.broker.services import Services
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.command import Buffer, Response
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from pocketmq.remoting.server import MANY_REQUESTS, Channel
+from pocketmq.store.queue.record_filter import NotCompiled
+
+_COPY_MAX: Final = 64 * 1024
+"""Bytes of records that are copied into an answer; the Python path sends more of them as views of the log."""
+
+
+class OrdinaryPulls:
+    """Answers pulls with the compiled lane."""
+
+    def __init__(self, services: Services, pulls_class: Any, header_size_max: int) -> None:
+        """`pulls_class`: `Pulls` of the compiled module."""
+        self._services = services
+        config = services.store.config
+        answer = Response(ResponseCode.SUCCESS, PullMessageResponseHeader(0, *map(int, MARKS[:3])), remark="FOUND")
+        size_max = min(config.max_transfer_bytes_on_message_in_memory, _COPY_MAX)
+        self._is_capped = size_max < config.max_transfer_bytes_on_message_in_memory
+        self._pulls = pulls_class(pieces(answer, int(MARKS[3]), MARKS), header_size_max, size_max)
+
+    def serve(self, channel: Channel, data: bytes, out: list[Buffer]) -> int:
+        """Answer the ordinary pulls at the front of `data`, a few at most; return the bytes served."""
+        served = 0
+        for _ in range(MANY_REQUESTS):
+            pull = self._pulls.read(data, served)
+            if pull is None:
+                break
+            size, opaque, fields = pull
+            frame = self._answer(channel, PullMessageRequestHeader(*fields), opaque)
+            if frame is None:
+                break
+            out.append(frame)
+            served += size
+        return served
+
+    def _answer(self, channel: Channel, header: PullMessageRequestHeader, opaque: int) -> bytes | None:
+        """Return the frame with the answer to a pull; None, without any effect, if it is not ordinary."""
+        services = self._services
+        topic, queue_id, queue_offset, group = header.topic, header.queue_id, header.queue_offset, header.consumer_group
+        queue = services.store.queues.queues.get((topic, queue_id))
+        if (
+            queue is None
+            or not queue.min_offset <= queue_offset < queue.max_offset
+            or services.holds.is_stopped
+            or services.offsets.resets
+            or services.config.slave_read_enable
+            or services.ha_client is not None
+        ):
+            return None
+        try:
+            if filter_of(services, header, check_pull(services, header, channel)) is not None:
+                return None
+        except (RemotingError, NotCompiled):
+            return None  # the Python path says why
+        began_s = monotonic()
+        found = self._read(queue, header, opaque)
+        if found is None:
+            return None
+        frame, count, size = found
+        services.absent_holders.note_activity(group, topic, queue_id)
+        services.offsets.pulled(group, topic, queue_id, queue_offset + count)
+        services.stats.get(group, topic, queue_id, count, size, monotonic() - began_s)
+        if header.sys_flag & COMMIT_OFFSET_FLAG:
+            services.offsets.commit(group, topic, queue_id, header.commit_offset)
+        return frame
+
+    def _read(self, queue: Any, header: PullMessageRequestHeader, opaque: int) -> tuple[bytes, int, int] | None:
+        """Return the frame of an answer, the number of its messages and their size."""
+        store, first = self._services.store, header.queue_offset
+        count_max = min(max(header.max_msg_nums, 1), store.config.max_transfer_count_on_message_in_memory)
+        units = queue.units(first, count_max)
+        file = store.commit_log.mapped_files.file_at(int.from_bytes(units[:8], "big")) if units else None
+        if file is None:
+            return None
+        reader = store.reader
+        floor = max(reader.written_from, store.commit_log.max_offset - reader.in_memory_bytes)
+        offsets = first, queue.min_offset, queue.max_offset
+        found = self._pulls.answer(units, file.view[: file.wrote], (file.start_offset, floor), offsets, opaque)
+        if found is not None and self._is_capped and found[1] * 20 < len(units):
+            return None  # the Python path sends more messages
+        return found  # type: ignore[no-any-return]

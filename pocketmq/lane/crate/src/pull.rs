@@ -1,0 +1,138 @@
+//! Pulls: reading their headers, and making a whole answer from units and log.
+
+use crate::header::{read_json, u32_at, Head, Names};
+use crate::text::push_decimal;
+
+const START: &[u8] = b"{\"code\":11,";
+const NAMES: Names = &[
+    b"consumerGroup", b"topic", b"queueId", b"queueOffset", b"maxMsgNums", b"sysFlag", b"commitOffset",
+    b"suspendTimeoutMillis", b"subVersion", b"subscription", b"expressionType", b"bname", b"maxMsgBytes", b"ReqT",
+];
+const UNIT_SIZE: usize = 20;
+/// Tags code of a unit whose record is lost.
+const HOLE_TAGS_CODE: i64 = i64::MAX;
+
+/// The fields of a pull in JSON.
+pub struct Pull<'a> {
+    pub frame_size: usize,
+    pub opaque: i32,
+    pub group: &'a str,
+    pub topic: &'a str,
+    pub queue_id: i32,
+    pub queue_offset: i64,
+    pub max_msg_nums: i32,
+    pub sys_flag: i32,
+    pub commit_offset: i64,
+    pub suspend_timeout_ms: i64,
+    pub sub_version: i64,
+    pub subscription: Option<&'a str>,
+    pub expression_type: Option<&'a str>,
+}
+
+/// Read the frame at the front of `data`; None if it is not a whole pull of the usual form.
+pub fn read_pull<'a>(data: &'a [u8], header_size_max: usize, scratch: &'a mut Vec<u8>) -> Option<Pull<'a>> {
+    let frame_size = (u32_at(data, 0)? as usize).checked_add(4)?;
+    let mark = u32_at(data, 4)?;
+    let header_size = (mark & 0xFF_FFFF) as usize;
+    // JSON, and no body.
+    if mark >> 24 != 0 || header_size > header_size_max || frame_size != header_size + 8 {
+        return None;
+    }
+    let head = read_json(data.get(8..frame_size)?, START, NAMES, scratch)?;
+    if head.flag != 0 {
+        return None;
+    }
+    for number in [11, 12, 13] {
+        head.string(number)?;
+    }
+    Some(Pull {
+        frame_size,
+        opaque: head.opaque,
+        group: text(&head, 0)??,
+        topic: text(&head, 1)??,
+        queue_id: head.int32(2)?,
+        queue_offset: head.int64(3)?,
+        max_msg_nums: head.int32(4)?,
+        sys_flag: head.int32(5)?,
+        commit_offset: head.int64(6)?,
+        suspend_timeout_ms: head.int64(7)?,
+        sub_version: head.int64(8)?,
+        subscription: text(&head, 9)?,
+        expression_type: text(&head, 10)?,
+    })
+}
+
+fn text<'a>(head: &Head<'a>, field: usize) -> Option<Option<&'a str>> {
+    match head.string(field)? {
+        None => Some(None),
+        Some(bytes) => std::str::from_utf8(bytes).ok().map(Some),
+    }
+}
+
+/// Where a pull reads, and how much.
+pub struct Source<'a> {
+    /// Units of its queue, from its offset on.
+    pub units: &'a [u8],
+    /// The file of the log with their records, and the physical offset of its start.
+    pub file: &'a [u8],
+    pub file_start: i64,
+    /// Records before this physical offset need checks or other limits, which the Python path makes.
+    pub floor: i64,
+    pub size_max: usize,
+}
+
+/// Pieces of an answer in JSON around next begin offset, min offset, max offset and opaque.
+pub type PullTemplate = [Vec<u8>; 5];
+
+/// Queue offsets of an answer.
+pub struct Offsets {
+    pub first: i64,
+    pub min: i64,
+    pub max: i64,
+}
+
+/// The frame of an answer with the records of as many units as the limit allows, at least one, and their number and size.
+/// None if a unit is not ordinary or its record is not in the file.
+pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &Offsets) -> Option<(Vec<u8>, usize, usize)> {
+    let (mut count, mut size) = (0, 0);
+    for unit in source.units.chunks_exact(UNIT_SIZE) {
+        let record_size = record_of(source, unit)?.len();
+        if count > 0 && size + record_size > source.size_max {
+            break;
+        }
+        count += 1;
+        size += record_size;
+    }
+    if count == 0 {
+        return None;
+    }
+    let mut frame = Vec::with_capacity(size + 320);
+    frame.extend_from_slice(&[0; 8]);
+    let [before_next, before_min, before_max, before_opaque, end] = template;
+    for (piece, value) in [
+        (before_next, offsets.first + count as i64), (before_min, offsets.min), (before_max, offsets.max),
+        (before_opaque, i64::from(opaque)),
+    ] {
+        frame.extend_from_slice(piece);
+        push_decimal(&mut frame, value);
+    }
+    frame.extend_from_slice(end);
+    let header_size = (frame.len() - 8) as u32;
+    frame[..4].copy_from_slice(&(4 + header_size + size as u32).to_be_bytes());
+    frame[4..8].copy_from_slice(&header_size.to_be_bytes());
+    for unit in source.units.chunks_exact(UNIT_SIZE).take(count) {
+        frame.extend_from_slice(record_of(source, unit)?);
+    }
+    Some((frame, count, size))
+}
+
+/// The bytes of the record of a unit.
+fn record_of<'a>(source: &Source<'a>, unit: &[u8]) -> Option<&'a [u8]> {
+    let physical_offset = i64::from_be_bytes(unit.get(..8)?.try_into().ok()?);
+    let tags_code = i64::from_be_bytes(unit.get(12..20)?.try_into().ok()?);
+    if tags_code == HOLE_TAGS_CODE || physical_offset < source.floor {
+        return None;
+    }
+    let start = usize::try_from(physical_offset.checked_sub(source.file_start)?).ok()?;
+    source.file.get(start..start.checked_add(u32_at(unit, 8)? as usize)?)
+}
