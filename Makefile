@@ -89,7 +89,7 @@ jar: $(VENV)/.spark
 	@$(PY) -m pocketmq.spark_analytics.jvm build --if-stale
 
 lane: $(VENV)/bin/pip
-	@rm -f pocketmq/lane/_lane.abi3.so $(VENV)/.dev $(VENV)/.spark
+	@rm -f pocketmq/lane/_lane*.so $(VENV)/.dev $(VENV)/.spark
 	@$(MAKE) --no-print-directory setup
 
 demo: $(VENV)/.spark jar
@@ -152,5 +152,5 @@ bench-hostile: $(VENV)/.spark
 	@$(PY) -m bench.hostile $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info fuzz-findings .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info pocketmq/lane/_lane*.so pocketmq/lane/crate/target fuzz-findings .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
