@@ -46,11 +46,16 @@ class ConsumeStatsRequestHeader(CommandHeader):
     topic: str | None = None
 
 
-class ConsumerStatusRequestHeader(CommandHeader):
-    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS and, towards clients, GET_CONSUMER_STATUS_FROM_CLIENT."""
+class TopicAndGroupRequestHeader(CommandHeader):
+    """QUERY_CONSUME_TIME_SPAN, QUERY_SUBSCRIPTION_BY_CONSUMER."""
 
     topic: str
     group: str
+
+
+class ConsumerStatusRequestHeader(TopicAndGroupRequestHeader):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS and, towards clients, GET_CONSUMER_STATUS_FROM_CLIENT."""
+
     client_addr: str | None = None
 
 
@@ -61,13 +66,6 @@ class CloneGroupOffsetRequestHeader(CommandHeader):
     dest_group: str
     topic: str | None = None
     offline: bool = False
-
-
-class TopicAndGroupRequestHeader(CommandHeader):
-    """QUERY_CONSUME_TIME_SPAN, QUERY_SUBSCRIPTION_BY_CONSUMER."""
-
-    topic: str
-    group: str
 
 
 class BrokerStatsRequestHeader(CommandHeader):

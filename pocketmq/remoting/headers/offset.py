@@ -1,23 +1,26 @@
 """Consumer offsets and queue offsets."""
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.headers.consumer import TopicAndGroupRequestHeader
 
 
-class QueryConsumerOffsetRequestHeader(CommandHeader):
-    """QUERY_CONSUMER_OFFSET."""
+class ConsumedQueueRequestHeader(CommandHeader):
+    """Fields of the requests of a consumer group about one queue."""
 
     consumer_group: str
     topic: str
     queue_id: I32
+
+
+class QueryConsumerOffsetRequestHeader(ConsumedQueueRequestHeader):
+    """QUERY_CONSUMER_OFFSET."""
+
     set_zero_if_not_found: bool | None = None
 
 
-class UpdateConsumerOffsetRequestHeader(CommandHeader):
+class UpdateConsumerOffsetRequestHeader(ConsumedQueueRequestHeader):
     """UPDATE_CONSUMER_OFFSET."""
 
-    consumer_group: str
-    topic: str
-    queue_id: I32
     commit_offset: I64
 
 
@@ -28,11 +31,9 @@ class QueueRequestHeader(CommandHeader):
     queue_id: I32
 
 
-class SearchOffsetRequestHeader(CommandHeader):
+class SearchOffsetRequestHeader(QueueRequestHeader):
     """SEARCH_OFFSET_BY_TIMESTAMP. boundary_type (5.x clients): LOWER or UPPER."""
 
-    topic: str
-    queue_id: I32
     timestamp: I64
     boundary_type: str | None = None
 
@@ -49,14 +50,12 @@ class TimestampResponseHeader(CommandHeader):
     timestamp: I64
 
 
-class ResetOffsetRequestHeader(CommandHeader):
+class ResetOffsetRequestHeader(TopicAndGroupRequestHeader):
     """INVOKE_BROKER_TO_RESET_OFFSET and, towards clients, RESET_CONSUMER_CLIENT_OFFSET. timestamp -1: the end.
 
     5.x tools may name one queue and its new consumer offset; an offset of -1 is ignored.
     """
 
-    topic: str
-    group: str
     timestamp: I64
     is_force: bool = True
     queue_id: I32 | None = None

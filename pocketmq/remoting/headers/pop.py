@@ -1,15 +1,18 @@
 """Pop consumption. Binary headers cannot hold these codes, because they have only 16 bits for the code."""
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.headers.offset import ConsumedQueueRequestHeader
 
 
-class PopMessageRequestHeader(CommandHeader):
+class PeekMessageRequestHeader(ConsumedQueueRequestHeader):
+    """PEEK_MESSAGE: read messages without making them invisible."""
+
+    max_msg_nums: I32
+
+
+class PopMessageRequestHeader(PeekMessageRequestHeader):
     """POP_MESSAGE. `queue_id` -1 means any; `init_mode` 0 begins at the first message, 1 at the last. Times in ms."""
 
-    consumer_group: str
-    topic: str
-    queue_id: I32
-    max_msg_nums: I32
     invisible_time: I64
     poll_time: I64
     born_time: I64 = 0
@@ -20,39 +23,6 @@ class PopMessageRequestHeader(CommandHeader):
     attempt_id: str | None = None
 
 
-class PopMessageResponseHeader(CommandHeader):
-    """POP_MESSAGE. The lists are those of `broker.pop.pop_record`."""
-
-    pop_time: I64
-    invisible_time: I64
-    revive_qid: I32
-    rest_num: I64
-    start_offset_info: str | None = None
-    msg_offset_info: str | None = None
-    order_count_info: str | None = None
-
-
-class AckMessageRequestHeader(CommandHeader):
-    """ACK_MESSAGE. `topic` is the topic that stores the message, possibly its retry topic."""
-
-    consumer_group: str
-    topic: str
-    queue_id: I32
-    extra_info: str
-    offset: I64
-
-
-class ChangeInvisibleTimeRequestHeader(CommandHeader):
-    """CHANGE_MESSAGE_INVISIBLETIME: `invisible_time` ms from now."""
-
-    consumer_group: str
-    topic: str
-    queue_id: I32
-    extra_info: str
-    offset: I64
-    invisible_time: I64
-
-
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
     """CHANGE_MESSAGE_INVISIBLETIME: the client builds the new handle from these fields and the offset."""
 
@@ -61,21 +31,31 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
     revive_qid: I32
 
 
-class PeekMessageRequestHeader(CommandHeader):
-    """PEEK_MESSAGE: read messages without making them invisible."""
+class PopMessageResponseHeader(ChangeInvisibleTimeResponseHeader):
+    """POP_MESSAGE. The lists are those of `broker.pop.pop_record`."""
 
-    consumer_group: str
-    topic: str
-    queue_id: I32
-    max_msg_nums: I32
+    rest_num: I64
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
 
 
-class NotificationRequestHeader(CommandHeader):
+class AckMessageRequestHeader(ConsumedQueueRequestHeader):
+    """ACK_MESSAGE. `topic` is the topic that stores the message, possibly its retry topic."""
+
+    extra_info: str
+    offset: I64
+
+
+class ChangeInvisibleTimeRequestHeader(AckMessageRequestHeader):
+    """CHANGE_MESSAGE_INVISIBLETIME: `invisible_time` ms from now."""
+
+    invisible_time: I64
+
+
+class NotificationRequestHeader(ConsumedQueueRequestHeader):
     """NOTIFICATION: wait until there is a message to pop."""
 
-    consumer_group: str
-    topic: str
-    queue_id: I32
     poll_time: I64
     born_time: I64 = 0
     order: bool = False

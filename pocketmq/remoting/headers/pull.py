@@ -3,18 +3,16 @@
 from msgspec import field
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.headers.offset import ConsumedQueueRequestHeader
 
 
-class PullMessageRequestHeader(CommandHeader):
+class PullMessageRequestHeader(ConsumedQueueRequestHeader):
     """sys_flag bits: 1 commit_offset is valid, 2 may be held, 4 subscription is present, 8 class filter, 16 lite pull.
 
     The last three fields have no effect here. They are declared because clients always send them: a header without
     undeclared fields is faster to check for duplicate keys.
     """
 
-    consumer_group: str
-    topic: str
-    queue_id: I32
     queue_offset: I64
     max_msg_nums: I32
     sys_flag: I32

@@ -3,6 +3,7 @@
 from msgspec import field
 
 from pocketmq.remoting.header import I32, I64, CommandHeader
+from pocketmq.remoting.headers.offset import QueueRequestHeader
 
 
 class QueryMessageRequestHeader(CommandHeader):
@@ -29,11 +30,9 @@ class ViewMessageRequestHeader(CommandHeader):
     physical_offset: I64 = field(name="offset")
 
 
-class QueryConsumeQueueRequestHeader(CommandHeader):
+class QueryConsumeQueueRequestHeader(QueueRequestHeader):
     """QUERY_CONSUME_QUEUE."""
 
-    topic: str
-    queue_id: I32
     index: I64
     count: I32
     consumer_group: str | None = None

@@ -67,12 +67,8 @@ class ExchangeHAInfoRequestHeader(CommandHeader):
     master_address: str | None = None
 
 
-class ExchangeHAInfoResponseHeader(CommandHeader):
+class ExchangeHAInfoResponseHeader(ExchangeHAInfoRequestHeader):
     """EXCHANGE_BROKER_HA_INFO: addresses of the master that was asked."""
-
-    master_ha_address: str | None = None
-    master_flush_offset: I64 | None = None
-    master_address: str | None = None
 
 
 class QueryDataVersionResponseHeader(CommandHeader):
@@ -99,19 +95,17 @@ class AddWritePermResponseHeader(CommandHeader):
     add_topic_count: I32
 
 
-class PutKVConfigRequestHeader(CommandHeader):
-    """PUT_KV_CONFIG."""
-
-    namespace: str
-    key: str
-    value: str
-
-
 class KVConfigKeyRequestHeader(CommandHeader):
     """GET_KV_CONFIG, DELETE_KV_CONFIG."""
 
     namespace: str
     key: str
+
+
+class PutKVConfigRequestHeader(KVConfigKeyRequestHeader):
+    """PUT_KV_CONFIG."""
+
+    value: str
 
 
 class GetKVConfigResponseHeader(CommandHeader):

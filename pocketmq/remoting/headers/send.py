@@ -5,8 +5,8 @@ from msgspec import field
 from pocketmq.remoting.header import I32, I64, CommandHeader, lettered
 
 
-class SendMessageRequestHeader(CommandHeader):
-    """SEND_MESSAGE, SEND_BATCH_MESSAGE. queue_id below 0: any queue. A batch's body holds many messages."""
+class SentMessageRequestHeader(CommandHeader):
+    """Required fields of each request with a message."""
 
     producer_group: str
     topic: str
@@ -16,6 +16,11 @@ class SendMessageRequestHeader(CommandHeader):
     sys_flag: I32
     born_timestamp: I64
     flag: I32
+
+
+class SendMessageRequestHeader(SentMessageRequestHeader):
+    """SEND_MESSAGE, SEND_BATCH_MESSAGE. queue_id below 0: any queue. A batch's body holds many messages."""
+
     properties: str | None = None
     reconsume_times: I32 | None = None
     unit_mode: bool | None = None
@@ -45,17 +50,9 @@ class RecallableSendMessageResponseHeader(SendMessageResponseHeader):
     recall_handle: str | None = None
 
 
-class ReplyMessageRequestHeader(CommandHeader):
+class ReplyMessageRequestHeader(SentMessageRequestHeader):
     """PUSH_REPLY_MESSAGE_TO_CLIENT: the fields of the reply's send, and its hosts as `address:port`."""
 
-    producer_group: str
-    topic: str
-    default_topic: str
-    default_topic_queue_nums: I32
-    queue_id: I32
-    sys_flag: I32
-    born_timestamp: I64
-    flag: I32
     born_host: str
     store_host: str
     store_timestamp: I64
