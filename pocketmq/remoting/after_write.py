@@ -4,24 +4,20 @@ They become refusals if a write or the work fails.
 """
 
 import asyncio
-import logging
-from collections.abc import Generator
+from collections.abc import Generator, Set
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Request, Response
-from pocketmq.remoting.dispatch import Deferred, RemotingError
+from pocketmq.remoting.dispatch import Deferred, failure
 from pocketmq.runtime.config import ConfigError, KeyRefused
 from pocketmq.runtime.config_updates import ConfigUpdates, parse_changes
 from pocketmq.runtime.error_text import reason
-from pocketmq.runtime.peer_text import clipped
 from pocketmq.runtime.table_writer import Written
 from pocketmq.runtime.work_slices import WorkSlices
 
 if TYPE_CHECKING:
     from pocketmq.remoting.server import Channel
-
-log = logging.getLogger("remoting")
 
 Work = Generator[None, None, Response | Deferred | None]
 """Work that does a small piece per step and returns its answer; None: success without content."""
@@ -37,27 +33,25 @@ def not_written(error: Exception) -> str:
 
 def when_written(answer: Response | Deferred, *written: Written | None) -> Response | Deferred:
     """Return `answer`, sent once all of `written` are on disk, or a refusal if one fails. None is not waited for."""
-    waited: set[asyncio.Future[str | None]] = set()
-    for change in {change for change in written if change is not None}:
-        known: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        change.add_done_callback(
-            lambda done, known=known: known.set_result(done.result() and not_written(done.result()))  # type: ignore[misc]
-        )
-        waited.add(known)
-    return when_done(answer, waited)
+    return when_done(answer, {change for change in written if change is not None})
 
 
-def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | None]]") -> Response | Deferred:
-    """Return `answer`, sent once all of `waited` are done, or a refusal if one of them has a problem."""
+def when_done(answer: Response | Deferred, waited: "Set[asyncio.Future[Any]]") -> Response | Deferred:
+    """Return `answer`, sent once all of `waited` are done, or a refusal if one of them has a problem.
+
+    The result of each is None, the text of the problem, or the error of a write.
+    """
     if not waited:
         return answer
     outer, open_count = Deferred(), len(waited) + 1
     problems: list[str] = []
     stored = Response()
 
-    def one_done() -> None:
+    def one_done(problem: Exception | str | None = None) -> None:
         nonlocal open_count
         open_count -= 1
+        if problem is not None:
+            problems.append(not_written(problem) if isinstance(problem, Exception) else problem)
         if not open_count:
             outer.complete(Response(ResponseCode.SYSTEM_ERROR, remark=problems[0]) if problems else stored)
 
@@ -66,18 +60,12 @@ def when_done(answer: Response | Deferred, waited: "set[asyncio.Future[str | Non
         stored = response
         one_done()
 
-    def known(done: "asyncio.Future[str | None]") -> None:
-        problem = done.result()
-        if problem is not None:
-            problems.append(problem)
-        one_done()
-
     if isinstance(answer, Response):
         answered(answer)
     else:
         answer.hand_to(answered)
     for one in waited:
-        one.add_done_callback(known)
+        one.add_done_callback(lambda done: one_done(done.result()))
     return outer
 
 
@@ -137,13 +125,8 @@ def answer_in_slices(slices: WorkSlices, request: Request[Any], work: Work) -> R
         answer: Response | Deferred
         try:
             answer = (yield from work) or Response()
-        except RemotingError as error:
-            answer = Response(error.code, remark=error.remark)
-            if error.throttle_s:
-                channel.throttle(error.throttle_s)
         except Exception as error:
-            log.exception("request code %d from %s failed", request.code, channel)
-            answer = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")
+            answer = failure(request, error)
         ended.append(answer)
         if not is_paused:
             return

@@ -231,18 +231,13 @@ def _encode_json(code: int, opaque: int, flag: int, remark: str | None, ext: byt
 _JSON_RESPONSE = b'{"code":%d%b%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL
 
 
-class Response:
-    """Answer of a handler: code, header, body, remark."""
+class Response(msgspec.Struct, eq=False):
+    """Answer of a handler."""
 
-    __slots__ = ("body", "code", "header", "remark")
-
-    def __init__(
-        self, code: int = 0, header: CommandHeader | None = None, body: Body = b"", remark: str | None = None
-    ) -> None:
-        self.code = code
-        self.header = header
-        self.body = body
-        self.remark = remark
+    code: int = 0
+    header: CommandHeader | None = None
+    body: Body = b""
+    remark: str | None = None
 
     def encode_into(self, out: list[Buffer], opaque: int, serialize_type: int) -> None:
         """Append the buffers of the frame to `out`; those of an error if this answer cannot be encoded."""

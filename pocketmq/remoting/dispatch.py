@@ -59,17 +59,14 @@ def request_body(request: Request[Any], declared: type[B]) -> B:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"body of request code {request.code}: {clipped(error)}") from None
 
 
-class Deferred:
+class Deferred(msgspec.Struct, eq=False):
     """Answer to be sent later. The handler keeps it and calls `complete` once, in the event loop."""
 
-    __slots__ = ("_channel", "_opaque", "_serialize_type", "_response", "is_done")
-
-    def __init__(self) -> None:
-        self._channel: Any = None
-        self._opaque = 0
-        self._serialize_type = JSON
-        self._response: Response | None = None
-        self.is_done = False
+    _channel: Any = None
+    _opaque: int = 0
+    _serialize_type: int = JSON
+    _response: Response | None = None
+    is_done: bool = False
 
     def bind(self, channel: Any, opaque: int, serialize_type: int) -> None:
         """Set the connection of the answer. Called by the dispatcher."""
@@ -111,23 +108,28 @@ class Deferred:
                 log.exception("%s cannot be closed", channel)
 
 
-class _Receiver:
+class _Receiver(msgspec.Struct):
     """Stands in for the connection of a Deferred whose answer goes to a function."""
 
-    def __init__(self, receive: Callable[[Response], object]) -> None:
-        self._receive = receive
+    receive: Callable[[Response], object]
 
     def respond(self, response: Response, opaque: int, serialize_type: int) -> None:
-        self._receive(response)
-
-    def deferred_added(self) -> None:
-        """Do nothing: the connection counts the outer Deferred."""
-
-    def deferred_removed(self) -> None:
-        """Do nothing, as in `deferred_added`."""
+        self.receive(response)
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing: there is no connection, and the one of the outer Deferred counts that."""
+
+    deferred_added = deferred_removed = close
+
+
+def failure(request: Request[Any], error: Exception) -> Response:
+    """Return the answer to a request whose handling raised `error`; to be called while it is handled."""
+    if not isinstance(error, RemotingError):
+        log.exception("request code %d from %s failed", request.code, request.channel)
+        return Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")
+    if error.throttle_s:
+        request.channel.throttle(error.throttle_s)
+    return Response(error.code, remark=error.remark)
 
 
 Handler = Callable[[Any, Request[Any]], Response | Deferred | None]
@@ -241,13 +243,8 @@ class Dispatcher:
     def _answer(self, handler: Handler, request: Request[Any], out: list[Buffer]) -> None:
         try:
             response = handler(self._services, request)
-        except RemotingError as error:
-            response = Response(error.code, remark=error.remark)
-            if error.throttle_s:
-                request.channel.throttle(error.throttle_s)
         except Exception as error:
-            log.exception("request code %d from %s failed", request.code, request.channel)
-            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {clipped(error)}")
+            response = failure(request, error)
         if request.flag & FLAG_ONEWAY or response is None:
             return
         if isinstance(response, Deferred):

@@ -9,18 +9,7 @@ entry   := key (i16 + bytes), value (i32 + bytes)
 import struct
 from typing import Final
 
-from construct import (
-    GreedyRange,
-    Int8ub,
-    Int16sb,
-    Int16ub,
-    Int24ub,
-    Int32sb,
-    Int32ub,
-    PascalString,
-    Prefixed,
-    Struct,
-)
+from construct import Int8ub, Int16sb, Int24ub, Int32sb, Int32ub, Struct
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 """Largest frame in bytes, with its length field: the default limit of Netty's decoder in Apache's server and clients.
@@ -33,14 +22,6 @@ HEADER_SIZE_MAX: Final = 0xFFFFFF
 FrameHead = Struct("length" / Int32ub, "serialize_type" / Int8ub, "header_length" / Int24ub)
 
 BinaryFixed = Struct("code" / Int16sb, "language" / Int8ub, "version" / Int16sb, "opaque" / Int32sb, "flag" / Int32sb)
-
-BinaryEntry = Struct("key" / PascalString(Int16ub, "utf8"), "value" / PascalString(Int32ub, "utf8"))
-
-BinaryHeader = Struct(
-    "fixed" / BinaryFixed,
-    "remark" / PascalString(Int32ub, "utf8"),
-    "ext" / Prefixed(Int32ub, GreedyRange(BinaryEntry)),
-)
 
 
 def struct_of(declared: Struct) -> struct.Struct:

@@ -1,12 +1,22 @@
-"""List of all header classes declared in remoting/headers."""
+"""List of all header classes declared in remoting/headers, and the declaration of the binary header."""
 
 import importlib
 import pkgutil
+
+from construct import GreedyRange, Int16ub, Int32ub, PascalString, Prefixed, Struct
 
 from pocketmq.remoting import headers
 from pocketmq.remoting.codes import RequestCode as Code
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers import consumer, offset, pull, query, route, send, topic
+from pocketmq.remoting.layout import BinaryFixed
+
+BinaryEntry = Struct("key" / PascalString(Int16ub, "utf8"), "value" / PascalString(Int32ub, "utf8"))
+BinaryHeader = Struct(
+    "fixed" / BinaryFixed,
+    "remark" / PascalString(Int32ub, "utf8"),
+    "ext" / Prefixed(Int32ub, GreedyRange(BinaryEntry)),
+)
 
 
 def header_classes() -> list[type[CommandHeader]]:

@@ -17,9 +17,8 @@ from pocketmq.remoting.header import NoHeader, ext_map
 from pocketmq.remoting.header_keys import HeaderError
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
-from pocketmq.remoting.layout import BinaryHeader
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX
-from tests.remoting.declared import REQUEST_HEADERS
+from tests.remoting.declared import REQUEST_HEADERS, BinaryHeader
 from tests.remoting.strategies import headers
 
 FIELDS = {"extFields": {"topic": "t"}, "flag": 0, "language": "JAVA", "opaque": 5, "version": 401}
