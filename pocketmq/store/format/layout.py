@@ -121,14 +121,7 @@ CHECKPOINT = Struct(
 )
 # PocketMQ's own, in the same disk sector: a copy of the five numbers, and their seal (a checksum).
 CHECKPOINT_SEAL_POSITION: Final = 256
-CHECKPOINT_SEAL = Struct(
-    "physic_msg_timestamp_ms" / Int64sb,
-    "logics_msg_timestamp_ms" / Int64sb,
-    "index_msg_timestamp_ms" / Int64sb,
-    "master_flushed_offset" / Int64sb,
-    "confirm_physical_offset" / Int64sb,
-    "seal" / Int64sb,
-)
+CHECKPOINT_SEAL = CHECKPOINT + Struct("seal" / Int64sb)
 
 
 # --- timer wheel (5.x) ----------------------------------------------------------------------------------------------
@@ -173,15 +166,14 @@ TIMER_CHECKPOINT = Struct(
 # mark, in a separate sector and with its own seal, was written by earlier versions; it is in config/timermark now.
 TIMER_CHECKPOINT_SEAL = Struct("delivered_before_ms" / Int64sb, "delivered_before_offset" / Int64sb, "seal" / Int64sb)
 TIMER_MARK_POSITION: Final = 512
-TIMER_MARK = Struct(
-    "boot" / Int64sb,
+_TIMER_PROGRESS = Struct(
     "read_time_ms" / Int64sb,
     "log_end" / Int64sb,
     "queue_offset" / Int64sb,
     "delivered_before_ms" / Int64sb,
     "delivered_before_offset" / Int64sb,
-    "seal" / Int64sb,
 )
+TIMER_MARK = Struct("boot" / Int64sb) + _TIMER_PROGRESS + Struct("seal" / Int64sb)
 
 # --- PocketMQ's marks: config/levelmark, config/timermark -----------------------------------------------------------
 
@@ -199,12 +191,7 @@ LEVEL_MARK = Struct(
     "next_offset" / Int64sb,  # of the level's queue: everything before is delivered
     "physical_offset" / Int64sb,  # of the record before next_offset: shows that it is the same queue
 )
-TIMER_STATE = Struct(
-    "read_time_ms" / Int64sb,
-    "log_end" / Int64sb,
-    "queue_offset" / Int64sb,
-    "delivered_before_ms" / Int64sb,
-    "delivered_before_offset" / Int64sb,
+TIMER_STATE = _TIMER_PROGRESS + Struct(
     "log_begin" / Int64sb,  # no file of the timer log from here on may be missing
     "log_sum" / Int64sb,  # CRC-32 of the last timer log file up to log_end; -1: not known
     "wheel_sum" / Int64sb,  # CRC-32 of timerwheel; -1: not from a clean stop
@@ -248,86 +235,70 @@ def dtype_of(declaration: Construct, sys_flag: int = 0) -> np.dtype[Any]:
 @lru_cache
 def field_position(declaration: Construct, name: str, sys_flag: int = 0) -> int:
     """Return the byte position of a field within its unit."""
-    position = 0
-    for field_name, code in _fields(declaration, sys_flag):
-        if field_name == name:
-            return position
-        position += struct.calcsize(">" + code)
-    raise KeyError(name)
+    fields = dtype_of(declaration, sys_flag).fields
+    assert fields is not None
+    return fields[name][1]
 
 
 RECORD_FIXED_STRUCTS: Final = {
     host_flags: struct_of(RECORD_FIXED, host_flags)
     for host_flags in (0, BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG)
 }
-RECORD_FIXED_SIZE: Final = 88
+RECORD_FIXED_SIZE: Final = RECORD_FIXED_STRUCTS[0].size
 assert [fixed.size for fixed in RECORD_FIXED_STRUCTS.values()] == [88, 100, 100, 112]
-MAGIC_CODE_POSITION: Final = 4
-QUEUE_OFFSET_POSITION: Final = 20
-PHYSICAL_OFFSET_POSITION: Final = 28
-SYS_FLAG_POSITION: Final = 36
-STORE_TIMESTAMP_POSITION: Final = 56  # +12 when the born host is IPv6
-assert field_position(RECORD_FIXED, "magic_code") == MAGIC_CODE_POSITION
-assert field_position(RECORD_FIXED, "queue_offset") == QUEUE_OFFSET_POSITION
-assert field_position(RECORD_FIXED, "physical_offset") == PHYSICAL_OFFSET_POSITION
-assert field_position(RECORD_FIXED, "sys_flag") == SYS_FLAG_POSITION
-assert field_position(RECORD_FIXED, "store_timestamp_ms") == STORE_TIMESTAMP_POSITION
-assert field_position(RECORD_FIXED, "store_timestamp_ms", BORNHOST_V6_FLAG) == STORE_TIMESTAMP_POSITION + 12
+MAGIC_CODE_POSITION: Final = field_position(RECORD_FIXED, "magic_code")
+QUEUE_OFFSET_POSITION: Final = field_position(RECORD_FIXED, "queue_offset")
+PHYSICAL_OFFSET_POSITION: Final = field_position(RECORD_FIXED, "physical_offset")
+SYS_FLAG_POSITION: Final = field_position(RECORD_FIXED, "sys_flag")
+STORE_TIMESTAMP_POSITION: Final = field_position(RECORD_FIXED, "store_timestamp_ms")  # +12 when the born host is IPv6
 # Smallest record: fixed part, no body, topic length, properties length.
 RECORD_SIZE_MIN: Final = RECORD_FIXED_SIZE + 1 + 2
 
 BLANK_STRUCT: Final = struct_of(BLANK)
-BLANK_SIZE: Final = 8
-assert BLANK_STRUCT.size == BLANK_SIZE
+BLANK_SIZE: Final = BLANK_STRUCT.size
 
 REPLICA_REPORT_STRUCT: Final = struct_of(REPLICA_REPORT)
 REPLICA_TRANSFER_STRUCT: Final = struct_of(REPLICA_TRANSFER)
-assert (REPLICA_REPORT_STRUCT.size, REPLICA_TRANSFER_STRUCT.size) == (8, 12)
+
 CONSUME_QUEUE_UNIT_STRUCT: Final = struct_of(CONSUME_QUEUE_UNIT)
 CONSUME_QUEUE_UNIT_DTYPE: Final = dtype_of(CONSUME_QUEUE_UNIT)
-CONSUME_QUEUE_UNIT_SIZE: Final = 20
-assert CONSUME_QUEUE_UNIT_STRUCT.size == CONSUME_QUEUE_UNIT_DTYPE.itemsize == CONSUME_QUEUE_UNIT_SIZE
-
+CONSUME_QUEUE_UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_STRUCT.size
 CONSUME_QUEUE_EXT_FIXED_STRUCT: Final = struct_of(CONSUME_QUEUE_EXT_FIXED)
-CONSUME_QUEUE_EXT_FIXED_SIZE: Final = 20
+CONSUME_QUEUE_EXT_FIXED_SIZE: Final = CONSUME_QUEUE_EXT_FIXED_STRUCT.size
 CONSUME_QUEUE_EXT_SIZE_MAX: Final = 32767
-assert CONSUME_QUEUE_EXT_FIXED_STRUCT.size == CONSUME_QUEUE_EXT_FIXED_SIZE
 
 INDEX_HEADER_STRUCT: Final = struct_of(INDEX_HEADER)
-INDEX_HEADER_SIZE: Final = 40
-assert INDEX_HEADER_STRUCT.size == INDEX_HEADER_SIZE
+INDEX_HEADER_SIZE: Final = INDEX_HEADER_STRUCT.size
 INDEX_SLOT_STRUCT: Final = struct_of(INDEX_SLOT)
-INDEX_SLOT_SIZE: Final = 4
-assert INDEX_SLOT_STRUCT.size == INDEX_SLOT_SIZE
+INDEX_SLOT_SIZE: Final = INDEX_SLOT_STRUCT.size
 INDEX_ENTRY_STRUCT: Final = struct_of(INDEX_ENTRY)
 INDEX_ENTRY_DTYPE: Final = dtype_of(INDEX_ENTRY)
-INDEX_ENTRY_SIZE: Final = 20
-assert INDEX_ENTRY_STRUCT.size == INDEX_ENTRY_DTYPE.itemsize == INDEX_ENTRY_SIZE
+INDEX_ENTRY_SIZE: Final = INDEX_ENTRY_STRUCT.size
 
 CHECKPOINT_STRUCT: Final = struct_of(CHECKPOINT)
-CHECKPOINT_SIZE: Final = 40
-assert CHECKPOINT_STRUCT.size == CHECKPOINT_SIZE
+CHECKPOINT_SIZE: Final = CHECKPOINT_STRUCT.size
 CHECKPOINT_SEAL_STRUCT: Final = struct_of(CHECKPOINT_SEAL)
 
 TIMER_WHEEL_SLOT_STRUCT: Final = struct_of(TIMER_WHEEL_SLOT)
 TIMER_WHEEL_SLOT_DTYPE: Final = dtype_of(TIMER_WHEEL_SLOT)
-TIMER_WHEEL_SLOT_SIZE: Final = 32
-assert TIMER_WHEEL_SLOT_STRUCT.size == TIMER_WHEEL_SLOT_DTYPE.itemsize == TIMER_WHEEL_SLOT_SIZE
+TIMER_WHEEL_SLOT_SIZE: Final = TIMER_WHEEL_SLOT_STRUCT.size
 TIMER_LOG_UNIT_STRUCT: Final = struct_of(TIMER_LOG_UNIT)
 TIMER_LOG_UNIT_DTYPE: Final = dtype_of(TIMER_LOG_UNIT)
-TIMER_LOG_UNIT_SIZE: Final = 52
-assert TIMER_LOG_UNIT_STRUCT.size == TIMER_LOG_UNIT_DTYPE.itemsize == TIMER_LOG_UNIT_SIZE
+TIMER_LOG_UNIT_SIZE: Final = TIMER_LOG_UNIT_STRUCT.size
 TIMER_LOG_BLANK_STRUCT: Final = struct_of(TIMER_LOG_BLANK)
-TIMER_LOG_BLANK_SIZE: Final = 16
-assert TIMER_LOG_BLANK_STRUCT.size == TIMER_LOG_BLANK_SIZE
+TIMER_LOG_BLANK_SIZE: Final = TIMER_LOG_BLANK_STRUCT.size
 TIMER_CHECKPOINT_STRUCT: Final = struct_of(TIMER_CHECKPOINT)
-TIMER_CHECKPOINT_SIZE: Final = 56
-assert TIMER_CHECKPOINT_STRUCT.size == TIMER_CHECKPOINT_SIZE
+TIMER_CHECKPOINT_SIZE: Final = TIMER_CHECKPOINT_STRUCT.size
 TIMER_CHECKPOINT_SEAL_STRUCT: Final = struct_of(TIMER_CHECKPOINT_SEAL)
 TIMER_MARK_STRUCT: Final = struct_of(TIMER_MARK)
 MARK_HEADER_STRUCT: Final = struct_of(MARK_HEADER)
 LEVEL_MARK_STRUCT: Final = struct_of(LEVEL_MARK)
 TIMER_STATE_STRUCT: Final = struct_of(TIMER_STATE)
+
+assert (BLANK_SIZE, REPLICA_REPORT_STRUCT.size, REPLICA_TRANSFER_STRUCT.size) == (8, 8, 12)
+assert (CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_EXT_FIXED_SIZE, CHECKPOINT_SIZE) == (20, 20, 40)
+assert (INDEX_HEADER_SIZE, INDEX_SLOT_SIZE, INDEX_ENTRY_SIZE) == (40, 4, 20)
+assert (TIMER_WHEEL_SLOT_SIZE, TIMER_LOG_UNIT_SIZE, TIMER_LOG_BLANK_SIZE, TIMER_CHECKPOINT_SIZE) == (32, 52, 16, 56)
 
 
 # One call per run of units instead of one per unit. Few are cached: a struct of 1000 units takes 96 KB.
