@@ -86,7 +86,7 @@ def run(options: SimpleNamespace) -> int:
 
 def _set_up_logs(given: dict[str, str]) -> None:
     """Begin to log as configured. Raises ValueError if the log file cannot be opened."""
-    config, _ = bind(LogConfig, settings.part_of(given, [LogConfig]))
+    (config,), _ = bind([LogConfig], settings.part_of(given, [LogConfig]))
     try:
         log.setup_as(config, "broker.log", "WARNING")
     except OSError as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.runtime import properties_file
-from pocketmq.runtime.config import ConfigError, items_of, setting, update
+from pocketmq.runtime.config import ConfigError, items_of, plan_update, setting
 from pocketmq.runtime.error_text import system_reason
 from pocketmq.runtime.lifecycle import StartError
 
@@ -79,7 +79,7 @@ class TlsConfig:
         try:
             properties = properties_file.load(Path(self.config_file))
             known = {key: value for key, value in properties.items() if key in items_of(TlsConfig) and key not in own}
-            update([self], known, set(known))
+            plan_update([self], known, set(known)).apply()
         except (OSError, ValueError) as error:
             text = "; ".join(error.problems) if isinstance(error, ConfigError) else _error_text(error)
             raise StartError(f"tls.config.file={self.config_file}: {text}") from error

@@ -11,10 +11,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple, TypeVar, overload
-
-C = TypeVar("C")
-
+from typing import Any, Final, NamedTuple
 
 VALUE_SIZE_MAX: Final = 200
 """Maximum number of characters of an invalid key or value shown in an error."""
@@ -84,12 +81,7 @@ class Item(NamedTuple):
             return "true or false"
         if issubclass(self.kind, Enum):
             return "one of " + ", ".join(self.kind.__members__)
-        words = {int: "a whole number", float: "a number"}.get(self.kind, "text")
-        if self.low is not None and self.high is not None:
-            return f"{words} from {_number(self.low)} to {_number(self.high)}"
-        if self.low is not None:
-            return f"{words} not below {_number(self.low)}"
-        return words if self.high is None else f"{words} not above {_number(self.high)}"
+        return range_text(self.kind, self.low, self.high)
 
     def parse(self, text: str) -> Any:
         """Return the typed value. Raises ConfigError with key, value and the expected form."""
@@ -100,20 +92,28 @@ class Item(NamedTuple):
             value = _parsers.get(self.kind, self._member)(stripped)
         except (KeyError, ValueError):
             value = None
-        # value != value: NaN
-        if value is None or value != value or not self._is_within_limits(value):
+        if value is None or not is_within(value, self.low, self.high):
             raise ConfigError([f"{self.key}={text[:VALUE_SIZE_MAX]}: expected {self.expected()}"])
         return value
-
-    def _is_within_limits(self, value: Any) -> bool:
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
     def _member(self, text: str) -> Any:
         return typing.cast("type[Enum]", self.kind)[text.upper()]
 
 
-def _number(limit: float) -> str:
-    return str(limit) if isinstance(limit, int) else f"{limit:g}"
+def range_text(kind: type, low: float | None, high: float | None) -> str:
+    """Describe the values of a kind within inclusive limits in words."""
+    words = {int: "a whole number", float: "a number"}.get(kind, "text")
+    least, most = (limit if limit is None or isinstance(limit, int) else f"{limit:g}" for limit in (low, high))
+    if least is not None and most is not None:
+        return f"{words} from {least} to {most}"
+    if least is not None:
+        return f"{words} not below {least}"
+    return words if most is None else f"{words} not above {most}"
+
+
+def is_within(value: Any, low: float | None, high: float | None) -> bool:
+    """Return whether a value is within inclusive limits; NaN never is."""
+    return value == value and (low is None or value >= low) and (high is None or value <= high)
 
 
 _parsers: dict[type, Any] = {
@@ -178,23 +178,14 @@ def _kind(annotation: Any) -> tuple[type, bool]:
     return annotation, False
 
 
-@overload
 def bind(
-    declared: type[C], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
-) -> tuple[C, BindReport]: ...
-@overload
-def bind(
-    declared: Sequence[type], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
-) -> tuple[list[Any], BindReport]: ...
-def bind(
-    declared: type[Any] | Sequence[type[Any]], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
-) -> tuple[Any, BindReport]:
-    """Create an instance of each class in `declared` from `properties`; a key declared by several classes is set in each.
+    classes: Sequence[type[Any]], properties: Mapping[str, str], ignored: Mapping[str, str] | None = None
+) -> tuple[list[Any], BindReport]:
+    """Create an instance of each of `classes` from `properties`; a key declared by several of them is set in each.
 
-    `ignored` maps keys without effect to the reason. Returns the instance (or the instances, in order) and a report.
-    Raises ConfigError listing every invalid value.
+    `ignored` maps keys without effect to the reason. Returns the instances, in order, and a report. Raises ConfigError
+    listing every invalid value.
     """
-    classes = [declared] if isinstance(declared, type) else declared
     report = BindReport()
     problems: list[str] = []
     unknown: list[str] = []
@@ -215,8 +206,7 @@ def bind(
         raise ConfigError(problems)
     known = [key for cls in classes for key in items_of(cls)] + list(ignored or ())
     report.unknown = {key: nearest(key, known) if index < PROBLEMS_MAX else "" for index, key in enumerate(unknown)}
-    made = [cls(**into) for cls, into in zip(classes, values, strict=True)]
-    return made[0] if isinstance(declared, type) else made, report
+    return [cls(**into) for cls, into in zip(classes, values, strict=True)], report
 
 
 class Update:
@@ -290,16 +280,6 @@ def _refused_keys(
             near = nearest(key, [*declared, *ignored]) if len(refused) < PROBLEMS_MAX else ""
             refused.append(unknown_key(key, near))
     return refused
-
-
-def update(
-    configs: Iterable[Any],
-    changes: Mapping[str, str],
-    allowed: frozenset[str] | set[str],
-    check: Callable[..., None] | None = None,
-) -> dict[str, Any]:
-    """Change keys of live configs, all or none, after the checks of `plan_update`. Returns key -> new value."""
-    return plan_update(configs, changes, allowed, check).apply()
 
 
 def to_properties(configs: Iterable[Any], important: bool = False) -> dict[str, str]:

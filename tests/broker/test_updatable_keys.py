@@ -6,7 +6,7 @@ import pytest
 
 from pocketmq.broker.config import UPDATABLE_KEYS, BrokerConfig, check
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.runtime.config import ConfigError, bind, items_of, to_properties, update
+from pocketmq.runtime.config import ConfigError, bind, items_of, plan_update, to_properties
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.store.config import MessageStoreConfig
 from tests.broker.running import ask, connected, running_broker
@@ -32,7 +32,7 @@ def test_value_is_accepted_at_runtime_exactly_if_accepted_at_start(key):
         before = copy.deepcopy(running)
         changes = {"traceOn": "false", key: text}  # with a valid change, which must not be made alone
         try:
-            update(running, changes, UPDATABLE_KEYS, check)
+            plan_update(running, changes, UPDATABLE_KEYS, check)
         except (ConfigError, StartError) as error:
             said = str(error)
             assert running == before, text[:50]

@@ -5,7 +5,7 @@ from enum import Enum
 
 import pytest
 
-from pocketmq.runtime.config import ConfigError, KeyRefused, bind, camel, print_items, setting, update
+from pocketmq.runtime.config import ConfigError, KeyRefused, bind, camel, plan_update, print_items, setting
 
 
 class FlushDiskType(Enum):
@@ -42,7 +42,7 @@ def test_values_are_typed_and_missing_keys_have_defaults():
         "ratio": "1",
         "flushDiskType": "SYNC_FLUSH",
     }
-    config, report = bind(Broker, properties)
+    (config,), report = bind([Broker], properties)
     assert config == Broker("b", "10.0.0.1", 7, 1.0, FlushDiskType.SYNC_FLUSH, "1s 5s")
     assert report.lines() == []
 
@@ -54,7 +54,7 @@ def test_one_file_binds_to_several_classes_and_a_shared_key_is_set_in_each():
 
 def test_unknown_and_ignored_keys_are_reported_separately():
     _, report = bind(
-        Broker, {"mapedFileSizeCommitLog": "1", "typo": "2"}, {"mapedFileSizeCommitLog": "misspelt in Apache's docs"}
+        [Broker], {"mapedFileSizeCommitLog": "1", "typo": "2"}, {"mapedFileSizeCommitLog": "misspelt in Apache's docs"}
     )
     assert list(report.unknown) == ["typo"]
     assert report.lines() == ["unknown key typo: ignored", "key mapedFileSizeCommitLog: ignored: misspelt in Apache's docs"]
@@ -80,12 +80,12 @@ def test_error_of_an_invalid_value_has_key_value_and_expected_form(key, text, ex
 
 def test_all_invalid_values_are_reported_at_once():
     with pytest.raises(ConfigError) as error:
-        bind(Broker, {"listenPort": "x", "ratio": "y"})
+        bind([Broker], {"listenPort": "x", "ratio": "y"})
     assert len(error.value.problems) == 2
 
 
 def test_empty_value_of_an_optional_key_is_none():
-    assert bind(Broker, {"brokerIP1": ""})[0].broker_ip1 is None
+    assert bind([Broker], {"brokerIP1": ""})[0][0].broker_ip1 is None
 
 
 def test_printed_items_bind_back():
@@ -93,18 +93,19 @@ def test_printed_items_bind_back():
     text = print_items([config, Store(9, True)])
     assert text.splitlines()[0] == "brokerName=b" and "cold=true" in text
     properties = dict(line.split("=", 1) for line in text.splitlines())
-    assert bind(Broker, properties)[0] == config
+    assert bind([Broker], properties)[0] == [config]
     assert print_items([config], important=True) == "brokerName=b\n"
 
 
 def test_updates_are_all_or_none():
     broker, store = Broker(), Store()
-    assert update([broker, store], {"ratio": "1", "cold": "true"}, {"ratio", "cold"}) == {"ratio": 1.0, "cold": True}
+    planned = plan_update([broker, store], {"ratio": "1", "cold": "true"}, {"ratio", "cold"})
+    assert planned.apply() == {"ratio": 1.0, "cold": True}
     assert (broker.ratio, store.cold) == (1.0, True)
     with pytest.raises(KeyRefused, match="unknown key nope\nkey brokerName cannot be changed while running"):
-        update([broker, store], {"ratio": "2", "nope": "1", "brokerName": "x"}, {"ratio"})
+        plan_update([broker, store], {"ratio": "2", "nope": "1", "brokerName": "x"}, {"ratio"})
     with pytest.raises(ConfigError, match="cold=maybe"):
-        update([broker, store], {"ratio": "2", "cold": "maybe"}, {"ratio", "cold"})
+        plan_update([broker, store], {"ratio": "2", "cold": "maybe"}, {"ratio", "cold"})
     assert (broker.ratio, broker.broker_name, store.cold) == (1.0, "a", True)
 
 

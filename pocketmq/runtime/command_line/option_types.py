@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from pocketmq.runtime.command_line.commands import nearest
+from pocketmq.runtime.config import is_within, range_text
 
 NAMESRV_DEFAULT: Final = "127.0.0.1:9876"
 
@@ -23,40 +24,29 @@ def refuse(
     raise error
 
 
-class WholeNumber(click.ParamType[int]):
-    """A whole number within inclusive limits."""
-
-    name = "N"
-
-    def __init__(self, low: int | None = None, high: int | None = None) -> None:
-        self.low, self.high = low, high
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            number = None
-        if number is None or (self.low is not None and number < self.low) or (self.high is not None and number > self.high):
-            refuse(value, _range("a whole number", self.low, self.high), param, ctx)
-        return number
-
-
 class Number(click.ParamType[float]):
-    """A number not below `low`."""
+    """A number within inclusive limits."""
 
     name = "N"
+    kind: type[float] = float
 
-    def __init__(self, low: float | None = None) -> None:
-        self.low = low
+    def __init__(self, low: float | None = None, high: float | None = None) -> None:
+        self.low, self.high = low, high
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            number = float(value)
+            number = self.kind(value)
         except ValueError:
             number = float("nan")
-        if number != number or (self.low is not None and number < self.low):
-            refuse(value, _range("a number", self.low, None), param, ctx)
+        if not is_within(number, self.low, self.high):
+            refuse(value, range_text(self.kind, self.low, self.high), param, ctx)
         return number
+
+
+class WholeNumber(Number):
+    """A whole number within inclusive limits."""
+
+    kind = int
 
 
 class OneOf(click.Choice[str]):
@@ -121,11 +111,3 @@ def is_address(text: str) -> bool:
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         return False
     return not any(character.isspace() or character in "/@" for character in host) and (":" not in host or host[0] == "[")
-
-
-def _range(words: str, low: float | None, high: float | None) -> str:
-    if low is not None and high is not None:
-        return f"{words} from {low} to {high}"
-    if low is not None:
-        return f"{words} not below {low}"
-    return words if high is None else f"{words} not above {high}"

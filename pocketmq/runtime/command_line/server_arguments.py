@@ -55,9 +55,11 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
     usual = None if f"_{program.upper()}_COMPLETE" in os.environ else _usual(words)
     if usual is not None:
         return usual
-    from pocketmq.runtime.command_line import server_command
+    from pocketmq.runtime.command_line import commands
+    from pocketmq.runtime.command_line.server_command import server_command
 
-    return Arguments(**server_command.parse(program, description, words, with_test_clock=with_test_clock))
+    command = server_command(program, description, with_test_clock=with_test_clock)
+    return Arguments(**commands.parse(command, program, words))
 
 
 def _usual(words: Sequence[str]) -> Arguments | None:
@@ -89,13 +91,11 @@ def configure(
     when the file cannot be read or a value is invalid; with `--strict` also when a key is unknown.
     """
     path, option = arguments.config_file, "-c "
-    if path is None and kept_file is not None and kept_file.exists():
-        path, option = kept_file, ""
-        print(f"{program}: warning: settings changed at runtime (in {path}) apply, as -c is not given", file=sys.stderr)
-    elif kept_file is not None and kept_file.exists():
-        print(
-            f"{program}: warning: settings changed at runtime (in {kept_file}) do not apply, as -c is given", file=sys.stderr
-        )
+    if kept_file is not None and kept_file.exists():
+        effect = "apply, as -c is not given" if path is None else "do not apply, as -c is given"
+        print(f"{program}: warning: settings changed at runtime (in {kept_file}) {effect}", file=sys.stderr)
+        if path is None:
+            path, option = kept_file, ""
     try:
         properties = {} if path is None else config_file.read(path)
     except OSError as error:
@@ -111,7 +111,7 @@ def configure(
     if arguments.json_logs:
         properties["logFormat"] = LogFormat.JSON.value
     try:
-        configs, report = bind(list(declared), properties, ignored)
+        configs, report = bind(declared, properties, ignored)
     except ConfigError as error:
         _end(program, error.problems)
     if arguments.strict and report.unknown:

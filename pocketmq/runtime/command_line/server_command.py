@@ -1,8 +1,7 @@
 """The options of `mqnamesrv` and `mqbroker`, declared with `click`. Not imported for a usual start (`server_arguments`)."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -14,19 +13,33 @@ TEST_CLOCK_HELP: Final = "For tests: message time advances only by request, such
 
 
 def server_command(program: str, description: str, *, with_test_clock: bool = False) -> commands.Command:
-    """Declare the command line of a server. `with_test_clock` adds the option --test-clock."""
+    """Declare the command line of a server; the parameters are fields of `server_arguments.Arguments`.
+
+    `with_test_clock` adds the option --test-clock.
+    """
     options: list[click.Parameter] = [
-        click.Option(CONFIG_FILE, type=click.Path(path_type=Path), metavar="FILE", help="Config file, key=value lines."),
         click.Option(
-            NAME_SERVERS,
+            [*CONFIG_FILE, "config_file"],
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Config file, key=value lines.",
+        ),
+        click.Option(
+            [*NAME_SERVERS, "namesrv_addr"],
             type=Addresses(may_be_empty=True),
             help="Name servers, such as '192.168.0.1:9876;192.168.0.2:9876' (key namesrvAddr, else $NAMESRV_ADDR).",
         ),
         click.Option(PORT, type=WholeNumber(0, 65535), help="Port to listen on, 0: any free one (key listenPort)."),
-        click.Option(["-p", "--printConfigItem"], is_flag=True, help="Print all config items and exit."),
-        click.Option(["-m", "--printImportantConfig"], is_flag=True, help="Print the important config items and exit."),
+        click.Option(["-p", "--printConfigItem", "print_all"], is_flag=True, help="Print all config items and exit."),
         click.Option(
-            ["--log-dir"], metavar="DIR", help="Folder of the log file, such as ~/logs/rocketmqlogs (key logDirectory)."
+            ["-m", "--printImportantConfig", "print_important"],
+            is_flag=True,
+            help="Print the important config items and exit.",
+        ),
+        click.Option(
+            ["--log-dir", "log_directory"],
+            metavar="DIR",
+            help="Folder of the log file, such as ~/logs/rocketmqlogs (key logDirectory).",
         ),
         click.Option(["--json-logs"], is_flag=True, help="Log one JSON object per line (key logFormat=json)."),
         click.Option(["--strict"], is_flag=True, help="Refuse to start with an unknown key in the config file."),
@@ -36,19 +49,3 @@ def server_command(program: str, description: str, *, with_test_clock: bool = Fa
     examples = f"{program} -n 127.0.0.1:9876 -c broker.conf" if program == "mqbroker" else f"{program} -c namesrv.conf"
     notes = "Exit codes: 0 stopped by a signal; 1 could not start or stop; 2 wrong command line or config file."
     return commands.Command(program, help=description, params=options, examples=examples, notes=notes)
-
-
-def parse(program: str, description: str, argv: Sequence[str], *, with_test_clock: bool) -> dict[str, Any]:
-    """Return the values of the fields of `server_arguments.Arguments`. Exits with code 2 on errors, with 0 after help."""
-    found = commands.parse(server_command(program, description, with_test_clock=with_test_clock), program, argv)
-    return {
-        "config_file": found["configfile"],
-        "namesrv_addr": found["namesrvaddr"],
-        "port": found["port"],
-        "print_all": found["printconfigitem"],
-        "print_important": found["printimportantconfig"],
-        "test_clock": found.get("test_clock", False),
-        "strict": found["strict"],
-        "log_directory": found["log_dir"],
-        "json_logs": found["json_logs"],
-    }
