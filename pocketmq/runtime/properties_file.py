@@ -35,29 +35,23 @@ def decode(data: bytes) -> str:
 
 def loads(text: str) -> dict[str, str]:
     """Parse text; the last value of a repeated key counts. Raises ValueError with the line number."""
-    properties: dict[str, str] = {}
-    for number, _, line in _spans(text):
-        key, value = _entry(number, line)
-        properties[key] = value
-    return properties
+    return {key: value for _, key, _, value in entries(text)}
 
 
 def entries(text: str) -> Iterator[tuple[int, str, bool, str]]:
     """Yield (line number, key, whether a separator follows, value) of each entry. Raises ValueError with the line number."""
     for number, _, line in _spans(text):
-        end = _KEY.match(line)
-        key, value = _entry(number, line)
-        yield number, key, end is not None and end.end() < len(line), value
+        yield number, *_entry(number, line)
 
 
-def _entry(number: int, line: str) -> tuple[str, str]:
-    """Return key and value of a logical line that starts at line `number`. Raises ValueError."""
+def _entry(number: int, line: str) -> tuple[str, bool, str]:
+    """Return (key, whether a separator follows, value) of a logical line that starts at line `number`. Raises ValueError."""
     key = _KEY.match(line)
     assert key is not None  # the pattern matches the empty string too
     separator = _SEPARATOR.match(line, key.end())
     assert separator is not None
     try:
-        return _unescape(key.group()), _unescape(line[separator.end() :])
+        return _unescape(key.group()), key.end() < len(line), _unescape(line[separator.end() :])
     except ValueError as error:
         raise ValueError(f"line {number}: {error}") from None
 
@@ -73,7 +67,7 @@ def edited(text: str, changes: Mapping[str, str]) -> str:
     replaced: set[str] = set()
     for first, last, line in reversed(list(_spans(text))):
         # A continued line that starts with `#` or is empty still belongs to an entry.
-        key, _ = _entry(first, line)
+        key, _, _ = _entry(first, line)
         if key in changes:
             # Only the last line of a repeated key counts: the earlier ones are removed.
             lines[first - 1 : last] = [] if key in replaced else [dumps({key: changes[key]}).rstrip("\n")]
