@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from pocketmq.broker.config import IGNORED_KEYS as BROKER_IGNORED_KEYS
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.namesrv.config import IGNORED_KEYS as NAMESRV_IGNORED_KEYS
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import config_file
+from pocketmq.runtime.apache_keys import NAMESRV_KEYS
 from pocketmq.runtime.command_line.commands import warn
 from pocketmq.runtime.config import bind, items_of, nearest, unknown_key
 from pocketmq.runtime.error_text import system_reason
@@ -22,7 +22,7 @@ COMMIT_LOG_FILE_SIZE: Final = 64 << 20
 BROKER_CLASSES: Final = (BrokerConfig, MessageStoreConfig, TlsConfig)
 NAMESRV_CLASSES: Final = (NamesrvConfig, TlsConfig)
 _ALL_CLASSES: Final = (*BROKER_CLASSES, NamesrvConfig, LogConfig)
-_IGNORED_KEYS: Final = {**NAMESRV_IGNORED_KEYS, **BROKER_IGNORED_KEYS}
+_IGNORED_KEYS: Final = {**NAMESRV_KEYS, **BROKER_IGNORED_KEYS}
 _DECLARED: Final = {key for cls in _ALL_CLASSES for key in items_of(cls)}
 _KNOWN: Final = _DECLARED | _IGNORED_KEYS.keys()
 _BY_OPTION: Final = {

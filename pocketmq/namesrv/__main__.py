@@ -25,15 +25,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         use_c_allocator()
     arguments = server_arguments.parse(PROGRAM, DESCRIPTION, argv)
     with server_arguments.many_imports():
-        from pocketmq.namesrv.config import IGNORED_KEYS, NamesrvConfig, kept_file
+        from pocketmq.namesrv.config import NamesrvConfig, kept_file
         from pocketmq.namesrv.namesrv import NameServer
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, pid_file
+        from pocketmq.runtime.apache_keys import NAMESRV_KEYS
         from pocketmq.runtime.log import LogConfig
 
         kept = kept_file(NamesrvConfig())
         declared = [NamesrvConfig, TlsConfig, LogConfig]
-        config, tls_config, log_config = server_arguments.configure(PROGRAM, arguments, declared, IGNORED_KEYS, kept)
+        config, tls_config, log_config = server_arguments.configure(PROGRAM, arguments, declared, NAMESRV_KEYS, kept)
     if arguments.config_file is not None:
         config.config_store_path = str(arguments.config_file.absolute())
     server_arguments.set_up_logs(PROGRAM, log_config, "namesrv.log")

@@ -78,28 +78,7 @@ def check(config: NamesrvConfig) -> None:
 CHANGEABLE: Final = frozenset({"orderMessageEnable", "serverChannelMaxIdleTimeSeconds"})
 """Keys that UPDATE_NAMESRV_CONFIG may change; no addresses or paths."""
 
-_NETTY: Final = "one event loop serves all connections"
-IGNORED_KEYS: Final = {
-    **NAMESRV_KEYS,
-    "rocketmqHome": "nothing is read from an installation folder",
-    "namesrvAddr": "name servers do not talk to each other",
-    "productEnvName": "there is no cluster test mode",
-    "clusterTest": "there is no cluster test mode",
-    "useEpollNativeSelector": _NETTY,
-    "serverWorkerThreads": _NETTY,
-    "serverSelectorThreads": _NETTY,
-    "serverCallbackExecutorThreads": _NETTY,
-    "serverOnewaySemaphoreValue": _NETTY,
-    "serverAsyncSemaphoreValue": _NETTY,
-    "serverPooledByteBufAllocatorEnable": _NETTY,
-    "serverSocketSndBufSize": "the kernel sizes socket buffers",
-    "serverSocketRcvBufSize": "the kernel sizes socket buffers",
-    "serverSocketBacklog": "the backlog is 1024",
-    "writeBufferHighWaterMark": "maxUnsentBytesPerConnection limits unsent bytes",
-    "writeBufferLowWaterMark": "maxUnsentBytesPerConnection limits unsent bytes",
-}
-
-UPDATE_RULES: Final = Rules(CHANGEABLE, IGNORED_KEYS, lambda config, *_: check(config))
+UPDATE_RULES: Final = Rules(CHANGEABLE, NAMESRV_KEYS, lambda config, *_: check(config))
 """What UPDATE_NAMESRV_CONFIG may change."""
 KEPT_FILE: Final = "namesrv.properties"
 """File beside kvConfigPath for the settings changed while a name server without a config file runs; Apache's name too."""

@@ -1,7 +1,7 @@
 """Keys of Apache's configuration files that are known by name and have no effect here, with the reason.
 
 They are those of BrokerConfig, MessageStoreConfig, AuthConfig, NamesrvConfig, ControllerConfig, NettyServerConfig and
-NettyClientConfig in 4.9.4 and 5.5.0, as far as neither a server's config class nor its own table has them.
+NettyClientConfig in 4.9.4 and 5.5.0, as far as neither a server's config class nor, for the broker, its own table has them.
 """
 
 from typing import Final
@@ -152,6 +152,15 @@ _NAMESRV: Final = {
     "requests are served from the start on": "needWaitForService waitSecondsForService",
     "the setting is orderMessageEnable": "returnOrderTopicConfigToBroker",
     "TLS is set by tls.server.mode": "useTLS",
+    "nothing is read from an installation folder": "rocketmqHome",
+    "name servers do not talk to each other": "namesrvAddr",
+    "there is no cluster test mode": "productEnvName clusterTest",
+    "one event loop serves all connections": """
+        useEpollNativeSelector serverWorkerThreads serverSelectorThreads serverCallbackExecutorThreads
+        serverOnewaySemaphoreValue serverAsyncSemaphoreValue serverPooledByteBufAllocatorEnable""",
+    "the kernel sizes socket buffers": "serverSocketSndBufSize serverSocketRcvBufSize",
+    "the backlog is 1024": "serverSocketBacklog",
+    "maxUnsentBytesPerConnection limits unsent bytes": "writeBufferHighWaterMark writeBufferLowWaterMark",
 }
 
 _BOTH: Final = """

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
-from pocketmq.namesrv.config import IGNORED_KEYS as NAMESRV_IGNORED_KEYS
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.tls import TlsConfig
+from pocketmq.runtime.apache_keys import NAMESRV_KEYS
 from pocketmq.runtime.command_line import server_arguments
 from pocketmq.runtime.config import bind, items_of
 from pocketmq.store.config import MessageStoreConfig
@@ -30,7 +30,7 @@ def configured(arguments: list[str], kept: Path | None = None) -> list[object]:
 
 @pytest.mark.parametrize(
     ("server", "declared", "ignored"),
-    [("broker", BROKER, IGNORED_KEYS), ("namesrv", [NamesrvConfig, TlsConfig], NAMESRV_IGNORED_KEYS)],
+    [("broker", BROKER, IGNORED_KEYS), ("namesrv", [NamesrvConfig, TlsConfig], NAMESRV_KEYS)],
 )
 def test_every_key_of_apache_is_declared_or_ignored_with_a_reason(server, declared, ignored):
     declared_keys = [key for key in apache_keys(server) if key not in ignored]
