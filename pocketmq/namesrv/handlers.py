@@ -215,9 +215,9 @@ def get_system_topic_list(services: NamesrvServices, request: Request[NoHeader])
     return Response(body=encode_body(TopicList(names, next(addresses, None))))
 
 
-def _topic_list_by_flag(matches: Callable[[int], bool]) -> Callable[[NamesrvServices, Request[NoHeader]], Response]:
+def _topic_list_by_flag(mask: int, wanted: int) -> Callable[[NamesrvServices, Request[NoHeader]], Response]:
     def answer(services: NamesrvServices, request: Request[NoHeader]) -> Response:
-        return Response(body=encode_body(TopicList(services.routes.topics_by_flag(matches))))
+        return Response(body=encode_body(TopicList(services.routes.topics_by_flag(mask, wanted))))
 
     return answer
 
@@ -292,12 +292,12 @@ ROUTES: Final = routes(
     Route(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader, get_all_topic_list),
     Route(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader, get_topics_by_cluster),
     Route(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader, get_system_topic_list),
-    Route(RequestCode.GET_UNIT_TOPIC_LIST, NoHeader, _topic_list_by_flag(lambda flag: flag & FLAG_UNIT != 0)),
-    Route(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader, _topic_list_by_flag(lambda flag: flag & FLAG_UNIT_SUB != 0)),
+    Route(RequestCode.GET_UNIT_TOPIC_LIST, NoHeader, _topic_list_by_flag(FLAG_UNIT, FLAG_UNIT)),
+    Route(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoHeader, _topic_list_by_flag(FLAG_UNIT_SUB, FLAG_UNIT_SUB)),
     Route(
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
         NoHeader,
-        _topic_list_by_flag(lambda flag: flag & (FLAG_UNIT | FLAG_UNIT_SUB) == FLAG_UNIT_SUB),
+        _topic_list_by_flag(FLAG_UNIT | FLAG_UNIT_SUB, FLAG_UNIT_SUB),
     ),
     Route(RequestCode.UPDATE_NAMESRV_CONFIG, NoHeader, update_namesrv_config),
     Route(RequestCode.GET_NAMESRV_CONFIG, NoHeader, get_namesrv_config),

@@ -1,5 +1,6 @@
 """Live: the registration of a live broker, and the identity with which it registered."""
 
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pocketmq.namesrv.config import REGISTER_PERIOD_MAX_S
@@ -24,28 +25,17 @@ class BrokerIdentity(NamedTuple):
         return f"{cluster}/{name}/{self.broker_id} at {address}"
 
 
+@dataclass(slots=True, eq=False)
 class Live:
     """Registration of a live broker. Times in seconds of monotonic time."""
 
-    __slots__ = ("channel", "data_version", "expired_s", "filter_servers", "ha_address", "identity", "last_seen")
-
-    def __init__(
-        self,
-        identity: BrokerIdentity,
-        data_version: DataVersion,
-        ha_address: str,
-        filter_servers: list[str],
-        channel: Any,
-        expired_s: float,
-        last_seen: float,
-    ) -> None:
-        self.identity = identity
-        self.data_version = data_version
-        self.ha_address = ha_address
-        self.filter_servers = filter_servers
-        self.channel = channel
-        self.expired_s = expired_s
-        self.last_seen = last_seen
+    identity: BrokerIdentity
+    data_version: DataVersion
+    ha_address: str
+    filter_servers: list[str]
+    channel: Any
+    expired_s: float
+    last_seen: float
 
     def is_living(self, clock: Clock) -> bool:
         """Whether no other broker may take over its name, id and address."""

@@ -6,10 +6,10 @@ afterwards, because the address is whatever a broker has registered. Notificatio
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from pocketmq.namesrv.route_info import MinBrokerIdChange
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.route import NotifyMinBrokerIdChangeRequestHeader
@@ -30,18 +30,14 @@ class MinBrokerNotifier:
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._failures = RefusalLog(log)
 
-    def notify(self, change: MinBrokerIdChange) -> None:
-        """Notify the brokers of `change`; an older notification to one of them that is still under way is cancelled."""
-        header = NotifyMinBrokerIdChangeRequestHeader(
-            change.min_broker_id, change.broker_name, change.min_broker_addr, change.offline_broker_addr,
-            change.ha_broker_addr,
-        )  # fmt: skip
+    def notify(self, change: NotifyMinBrokerIdChangeRequestHeader, addresses: Iterable[str]) -> None:
+        """Notify the brokers at `addresses`; an older notification to one of them that is still under way is cancelled."""
         log.info("broker name %s: the smallest id is now %d", change.broker_name, change.min_broker_id)
-        for address in change.notified:
+        for address in addresses:
             if (older := self._under_way.pop(address, None)) is not None:
                 older.cancel()
             if len(self._under_way) < UNDER_WAY_MAX:
-                task = self._under_way[address] = asyncio.ensure_future(self._send(address, header))
+                task = self._under_way[address] = asyncio.ensure_future(self._send(address, change))
                 task.add_done_callback(partial(self._sent, address))
 
     async def _send(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:

@@ -22,7 +22,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +42,7 @@ from pocketmq.remoting.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
+from pocketmq.remoting.headers.route import NotifyMinBrokerIdChangeRequestHeader
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -63,20 +63,6 @@ PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
 FLAG_UNIT: Final = 1
 FLAG_UNIT_SUB: Final = 2
-
-
-@dataclass(frozen=True)
-class MinBrokerIdChange:
-    """Change of the smallest id of a broker name, for the brokers at `notified`."""
-
-    broker_name: str
-    min_broker_id: int
-    min_broker_addr: str
-    offline_broker_addr: str | None
-    """The broker that went offline; None if one came online."""
-    ha_broker_addr: str | None
-    """HA address of the broker that came online."""
-    notified: tuple[str, ...]
 
 
 class RouteSizes(NamedTuple):
@@ -147,8 +133,8 @@ class RouteInfoManager:
         self._live: dict[str, Live] = {}
         self._row_count = 0
         self.refusals = RefusalLog(log)
-        self.min_broker_id_changed: Event[[MinBrokerIdChange]] = Event()
-        """Called when the smallest id of a broker name with enableActingMaster has changed, for the brokers to notify."""
+        self.min_broker_id_changed: Event[[NotifyMinBrokerIdChangeRequestHeader, list[str]]] = Event()
+        """Called when the smallest id of a broker name with enableActingMaster has changed, with the brokers to notify."""
         self.superseded: Event[[Any]] = Event()
         """Called with the connection of a broker whose name and id one with a higher state version takes over."""
 
@@ -313,12 +299,9 @@ class RouteInfoManager:
         """Report the smallest id, for the remaining brokers; a broker that has just come online with it is not notified."""
         min_id, *others = sorted(broker.address_by_id)
         notified = others if offline_address is None else [min_id, *others]
-        self.min_broker_id_changed(
-            MinBrokerIdChange(
-                broker.name, min_id, broker.address_by_id[min_id], offline_address, ha_address,
-                tuple(broker.address_by_id[broker_id] for broker_id in notified),
-            )
-        )  # fmt: skip
+        address = broker.address_by_id[min_id]
+        change = NotifyMinBrokerIdChangeRequestHeader(min_id, broker.name, address, offline_address, ha_address)
+        self.min_broker_id_changed(change, [broker.address_by_id[broker_id] for broker_id in notified])
 
     def channel_closed(self, channel: Any) -> None:
         """Remove the brokers whose last registration came over this connection."""
@@ -380,11 +363,10 @@ class RouteInfoManager:
             dict.fromkeys(chain.from_iterable(self._brokers[name].topics for name in names if name in self._brokers))
         )
 
-    def topics_by_flag(self, matches: Callable[[int], bool]) -> list[str]:
-        """Return the topics whose topicSysFlag on their first broker matches."""
-        return [
-            topic for topic, queues in self._queues.items() if queues and matches(next(iter(queues.values())).topic_sys_flag)
-        ]
+    def topics_by_flag(self, mask: int, wanted: int) -> list[str]:
+        """Return the topics whose topicSysFlag on their first broker, of the bits in `mask`, has those in `wanted`."""
+        rows = ((topic, next(iter(queues.values()))) for topic, queues in self._queues.items() if queues)
+        return [topic for topic, row in rows if row.topic_sys_flag & mask == wanted]
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Delete a topic, or only its queues on the brokers of `cluster`."""
