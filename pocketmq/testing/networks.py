@@ -53,11 +53,8 @@ class NamespaceNetwork(Network):
         if os.name != "posix" or os.geteuid() != 0 or shutil.which("ip") is None:
             return False
         try:
-            network = NamespaceNetwork()
-            try:
+            with contextlib.closing(NamespaceNetwork()) as network:
                 network.prefix("probe")
-            finally:
-                network.close()
         except OSError:
             return False
         return True
@@ -65,7 +62,7 @@ class NamespaceNetwork(Network):
     def prefix(self, label: str) -> Sequence[str]:
         if label not in self._labels:
             self._make(label)
-        return ("ip", "netns", "exec", self._namespace(label))
+        return ("ip", "netns", "exec", self._interface(label))
 
     def broker_settings(self, label: str, master: str | None) -> dict[str, str]:
         self.prefix(label)
@@ -84,16 +81,16 @@ class NamespaceNetwork(Network):
 
     def _make(self, label: str) -> None:
         self._labels.append(label)
-        space, outside = self._namespace(label), self._interface(label)
-        _ip("netns", "add", space)
-        _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
-        _ip("link", "set", outside, "master", self._name, "up")
+        name = self._interface(label)
+        _ip("netns", "add", name)
+        _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _ip("link", "set", name, "master", self._name, "up")
         for command in (
             ("addr", "add", f"{self._host(label)}/24", "dev", "eth0"),
             ("link", "set", "eth0", "up"),
             ("link", "set", "lo", "up"),
         ):
-            _ip("-n", space, *command)
+            _ip("-n", name, *command)
 
     def _number(self, label: str) -> int:
         return self._labels.index(label) + 2
@@ -101,10 +98,8 @@ class NamespaceNetwork(Network):
     def _host(self, label: str) -> str:
         return f"{self._subnet}.{self._number(label)}"
 
-    def _namespace(self, label: str) -> str:
-        return f"{self._name}-{self._number(label)}"
-
     def _interface(self, label: str) -> str:
+        """Return the name of a broker's network namespace and of its interface at the bridge."""
         return f"{self._name}-{self._number(label)}"
 
 

@@ -18,13 +18,9 @@ class TcpProxy:
     def __init__(self) -> None:
         self.target: tuple[str, int] | None = None
         self._loop = asyncio.new_event_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        ready: list[int] = []
-        is_ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(ready, is_ready), name="tcp-proxy", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy", daemon=True)
         self._thread.start()
-        is_ready.wait()
-        self.port = ready[0]
+        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
 
     def cut(self) -> None:
         """Stop forwarding."""
@@ -36,32 +32,23 @@ class TcpProxy:
 
     def close(self) -> None:
         """Close the port and all connections."""
-        self._loop.call_soon_threadsafe(self._is_closed.set)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
-    def _run(self, ready: list[int], is_ready: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve(ready, is_ready))
-        finally:
-            self._loop.close()
-
-    async def _serve(self, ready: list[int], is_ready: threading.Event) -> None:
-        self._is_joined, self._is_closed = asyncio.Event(), asyncio.Event()
+    async def _listen(self) -> int:
+        self._is_joined = asyncio.Event()
         self._is_joined.set()
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        ready.append(server.sockets[0].getsockname()[1])
-        is_ready.set()
-        await self._is_closed.wait()
-        server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._forward(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _end(self) -> None:
+        self._server.close()
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
