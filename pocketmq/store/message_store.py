@@ -4,13 +4,13 @@ Methods must be called in the event loop's thread, unless noted otherwise. The e
 """
 
 from collections.abc import Callable, Iterator, Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
 from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.disk.disk import NO_ROOM, Disk, DiskLock, StoreError, no_room
+from pocketmq.store.disk.disk import NO_ROOM, Disk, StoreError, no_room
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 from pocketmq.store.format.delay_level import DelayLevels
@@ -63,7 +63,7 @@ class MessageStore:
         self.queues = ConsumeQueueStore(
             disk, config.store_path("consumequeue"), config.mapped_file_size_consume_queue, ext, self.open_files
         )
-        self._lock: DiskLock | None = None
+        self._lock: ExitStack | None = None
         # When a failed dispatch is retried; 0: none is pending.
         self._dispatch_again_at = 0.0
         # Physical offsets of the last dispatched record: (begin, end).

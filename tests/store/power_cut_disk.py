@@ -147,12 +147,9 @@ class SimulatedFile:
 
 
 class SimulatedRegion(MappedRegion):
-    def __init__(self, disk: "PowerCutDisk", path: str, file: SimulatedFile, read_only: bool) -> None:
+    def __init__(self, disk: "PowerCutDisk", path: str, file: SimulatedFile) -> None:
         self._disk, self._path, self._file = disk, path, file
         self.array = file.seen
-        if read_only:
-            self.array = file.seen.view()
-            self.array.flags.writeable = False
         self.view = memoryview(self.array)  # type: ignore[arg-type]
 
     def sync(self, start: int, end: int) -> None:
@@ -351,9 +348,7 @@ class PowerCutDisk(Disk):
             raise FileNotFoundError(2, "No such file or directory", path)
         return self.names[path]
 
-    def map(
-        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
-    ) -> MappedRegion:
+    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
         self.enter("map", path)
         if create:
             self.make_dirs(_parent(path))
@@ -363,7 +358,7 @@ class PowerCutDisk(Disk):
         file = self._file(path)
         if len(file.seen) != size:
             raise OSError(f"{path} has {len(file.seen)} bytes, {size} expected")
-        return SimulatedRegion(self, path, file, read_only)
+        return SimulatedRegion(self, path, file)
 
     def read_file(self, path: str) -> bytes:
         self.enter("read_file", path)

@@ -215,17 +215,6 @@ def allocated(path: str) -> int:
     return os.stat(path).st_blocks * 512
 
 
-def test_a_read_only_mapping_cannot_be_written_to(disk: Disk, tmp_path: Path) -> None:
-    path = f"{tmp_path}/file"
-    region = disk.map(path, 4096, create=True)
-    region.reserve(0, 4096)
-    region.view[:3] = b"abc"
-    region = disk.map(path, 4096, read_only=True)
-    assert bytes(region.view[:3]) == b"abc" and region.view.readonly
-    with pytest.raises(ValueError, match="read-only"):
-        region.array[0] = 1
-
-
 def test_a_range_is_read_as_a_slice(disk: Disk, tmp_path: Path) -> None:
     path = f"{tmp_path}/file"
     region = disk.map(path, 5000, create=True)

@@ -17,6 +17,7 @@ therefore still read from a file that has been unmapped or deleted.
 import errno
 import mmap
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from typing import Final
 
 import numpy as np
@@ -102,24 +103,14 @@ class MappedRegion(ABC):
         del self.view, self.array
 
 
-class DiskLock(ABC):
-    """An exclusive lock on a file, held until `close` or the end of the process."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
 class Disk(ABC):
     """File operations on paths given as str. All raise OSError."""
 
     @abstractmethod
-    def map(
-        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
-    ) -> MappedRegion:
+    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
         """Map a file of exactly `size` bytes. With `create` a missing file is created first, sparse, with its directories.
 
-        `random_access` is a hint that reading ahead is useless. `read_only` needs no write permission, and `view` and
-        `array` are then read-only.
+        `random_access` is a hint that reading ahead is useless.
         """
 
     @abstractmethod
@@ -184,8 +175,11 @@ class Disk(ABC):
     def sync_dir(self, path: str) -> None: ...
 
     @abstractmethod
-    def lock(self, path: str) -> DiskLock:
-        """Lock a file exclusively, creating it if necessary. Raises BlockingIOError if it is already locked."""
+    def lock(self, path: str) -> ExitStack:
+        """Lock a file exclusively, creating it if necessary. Raises BlockingIOError if it is already locked.
+
+        The lock is held until the result is closed, or the process ends.
+        """
 
     @abstractmethod
     def usage(self, path: str) -> float:

@@ -16,7 +16,7 @@ import ctypes
 import errno
 import mmap
 import os
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -55,17 +55,15 @@ class _Placeholder:
         return b""
 
 
-def map_file(descriptor: int, size: int, read_only: bool) -> "np.memmap[tuple[int], np.dtype[np.uint8]]":
+def map_file(descriptor: int, size: int) -> "np.memmap[tuple[int], np.dtype[np.uint8]]":
     """Map `size` bytes of a file, whose descriptor is not needed afterwards. Raises OSError."""
-    mode: Literal["r", "r+"] = "r" if read_only else "r+"
     try:
-        pages = np.memmap(_Placeholder(size), np.uint8, mode, shape=(size,))  # type: ignore[call-overload]
+        pages = np.memmap(_Placeholder(size), np.uint8, "r+", shape=(size,))  # type: ignore[call-overload]
     except OSError:
         # The kernel forbids overcommitting memory, even briefly. Use a normal mapping, which keeps a descriptor.
-        with open(descriptor, "rb" if read_only else "r+b", closefd=False) as file:
-            return np.memmap(file, np.uint8, mode, shape=(size,))
-    prot = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
-    _map(pages.ctypes.data, size, prot, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
+        with open(descriptor, "r+b", closefd=False) as file:
+            return np.memmap(file, np.uint8, "r+", shape=(size,))
+    _map(pages.ctypes.data, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
     return pages  # type: ignore[no-any-return]
 
 

@@ -7,14 +7,14 @@ import mmap
 import os
 import resource
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk import disk_holes
-from pocketmq.store.disk.disk import NO_ROOM, Disk, DiskLock, MappedRegion
+from pocketmq.store.disk.disk import NO_ROOM, Disk, MappedRegion
 from pocketmq.store.disk.spare_descriptors import keep_spare, opened, sparing
 
 PRIVATE_MODE: Final = 0o600
@@ -28,16 +28,16 @@ class _FileRegion(MappedRegion):
     # Keeps no file descriptor: thousands of queues would need thousands, and connections need them, too. `sync` uses the
     # mapping; other calls open the path for a moment, if necessary with a spare descriptor.
 
-    def __init__(self, path: str, size: int, random_access: bool, read_only: bool) -> None:
+    def __init__(self, path: str, size: int, random_access: bool) -> None:
         self._path = path
-        with opened(path, os.O_RDONLY if read_only else os.O_RDWR) as descriptor:
+        with opened(path, os.O_RDWR) as descriptor:
             # A plain array: slicing a memmap creates another memmap, which is far slower.
-            self.array = disk_holes.map_file(descriptor, size, read_only).view(np.ndarray)
+            self.array = disk_holes.map_file(descriptor, size).view(np.ndarray)
             if random_access:
                 # The first access to a sparse file is far cheaper without reading ahead. Not for the log: sequential reading
                 # of its records is faster with it.
                 self._advise(0, size, mmap.MADV_RANDOM)
-            self._has_cover = not read_only and disk_holes.looking_takes_room(descriptor)
+            self._has_cover = disk_holes.looking_takes_room(descriptor)
             if self._has_cover:
                 disk_holes.cover(descriptor, self.array.ctypes.data, size)
         self._is_random = random_access
@@ -187,33 +187,11 @@ class _FileRegion(MappedRegion):
             return disk_holes.next_data(descriptor, start, end)
 
 
-class _FileLock(DiskLock):
-    # POSIX record locks do not exclude within one process, so the locked paths are also kept here.
-    _paths: set[str] = set()
-
-    def __init__(self, path: str) -> None:
-        self._path = os.path.realpath(path)
-        if self._path in self._paths:
-            raise BlockingIOError(f"{path} is locked by this process")
-        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115
-        try:
-            # Byte 0, like FileChannel.tryLock(0, 1) in Java's BrokerController, so that both brokers respect each other's
-            # lock.
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            if os.fstat(self._file.fileno()).st_size == 0:
-                self._file.write(b"lock")
-        except OSError:
-            self._file.close()
-            raise
-        self._paths.add(self._path)
-
-    def close(self) -> None:
-        self._paths.discard(self._path)
-        self._file.close()
-
-
 class FileDisk(Disk):
     """The machine's file systems."""
+
+    # POSIX record locks do not exclude within one process, so the locked paths are also kept here.
+    _locked: Final[set[str]] = set()
 
     def __init__(self) -> None:
         # Directories whose entry in the parent directory was synced by this process. Others may have been created by a
@@ -222,9 +200,7 @@ class FileDisk(Disk):
         self._private: set[str] = set()
         keep_spare()
 
-    def map(
-        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
-    ) -> MappedRegion:
+    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
         if create:
             self.make_dirs(os.path.dirname(path))
             with opened(path, os.O_WRONLY | os.O_CREAT) as descriptor:
@@ -232,7 +208,7 @@ class FileDisk(Disk):
                     os.ftruncate(descriptor, size)
         if (found := os.path.getsize(path)) != size:
             raise OSError(f"{path} has {found} bytes, {size} expected")
-        return _FileRegion(path, size, random_access, read_only)
+        return _FileRegion(path, size, random_access)
 
     def read_file(self, path: str) -> bytes:
         with opened(path, os.O_RDONLY) as descriptor, open(descriptor, "rb", closefd=False) as file:
@@ -339,9 +315,21 @@ class FileDisk(Disk):
         with suppress(FileNotFoundError), opened(path or ".", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
 
-    def lock(self, path: str) -> DiskLock:
+    def lock(self, path: str) -> ExitStack:
         self.make_dirs(os.path.dirname(path))
-        return _FileLock(path)
+        own = os.path.realpath(path)
+        if own in self._locked:
+            raise BlockingIOError(f"{path} is locked by this process")
+        with ExitStack() as lock:
+            file = lock.enter_context(open(path, "a+b", buffering=0))
+            # Byte 0, like FileChannel.tryLock(0, 1) in Java's BrokerController, so that both brokers respect each other's
+            # lock.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            if os.fstat(file.fileno()).st_size == 0:
+                file.write(b"lock")
+            self._locked.add(own)
+            lock.callback(self._locked.discard, own)
+            return lock.pop_all()
 
     def usage(self, path: str) -> float:
         stat = os.statvfs(_nearest(path))

@@ -62,12 +62,7 @@ class MappedFileQueue:
         Raises StoreError if a file has a different size than configured or a file is missing in between. An empty last file,
         left by a crash right after its creation, is deleted.
         """
-        found = sorted(
-            (name, directory)
-            for directory in self.directories
-            for name in self.disk.listdir(directory)
-            if len(name) == FILE_NAME_SIZE and name.isdecimal()
-        )
+        found = self.listed()
         if found and self.disk.size(f"{found[-1][1]}/{found[-1][0]}") == 0:
             name, directory = found.pop()
             self.disk.delete(f"{directory}/{name}")
@@ -87,6 +82,15 @@ class MappedFileQueue:
             file.wrote = file.flushed = self.file_size
             files.append(file)
         self.files = tuple(files)
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Return (name, folder) of the files on the disk, ascending."""
+        return sorted(
+            (name, directory)
+            for directory in self.directories
+            for name in self.disk.listdir(directory)
+            if len(name) == FILE_NAME_SIZE and name.isdecimal()
+        )
 
     def _file(self, start_offset: int, directory: str, *, create: bool) -> MappedFile:
         return MappedFile(

@@ -29,17 +29,14 @@ class _Slot:
         self.payload: bytes | None = None
         seal, magic, size, self.sequence, self.boot = MARK_HEADER_STRUCT.unpack_from(data)
         self.is_damaged = any(data)
-        if magic == MARK_MAGIC and 0 <= size <= PAYLOAD_MAX and seal == _seal(data[_SEALED_FROM:][: _end(size)]):
-            self.payload = bytes(data[MARK_HEADER_STRUCT.size :][:size])
-            self.is_damaged = any(data[MARK_HEADER_STRUCT.size + size :])
+        end = MARK_HEADER_STRUCT.size + size
+        if magic == MARK_MAGIC and 0 <= size <= PAYLOAD_MAX and seal == zlib.crc32(data[_SEALED_FROM:end]):
+            self.payload = bytes(data[MARK_HEADER_STRUCT.size : end])
+            self.is_damaged = any(data[end:])
 
 
-def _end(size: int) -> int:
-    return MARK_HEADER_STRUCT.size - _SEALED_FROM + size
-
-
-def _seal(data: bytes | bytearray | memoryview) -> int:
-    return zlib.crc32(data)
+def _slots_of(data: bytes | memoryview) -> list[_Slot]:
+    return [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
 
 
 def problems(data: bytes) -> list[str]:
@@ -48,14 +45,14 @@ def problems(data: bytes) -> list[str]:
         return [f"it has {len(data)} bytes, not {FILE_SIZE}"]
     if not any(data):
         return []
-    slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
+    slots = _slots_of(data)
     found = [f"slot {at} ({SLOTS[at]}) is damaged" for at, slot in enumerate(slots) if slot.is_damaged]
     return found if any(slot.payload is not None for slot in slots) else [*found, "it has no valid slot"]
 
 
 def payloads(data: bytes, boot_mark: str) -> tuple[list[bytes], bool]:
     """Return (payloads of the slots that are valid under `boot_mark`, whether all four slots have the same payload)."""
-    slots = [_Slot(data[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
+    slots = _slots_of(data)
     boot = zlib.crc32(boot_mark.encode())
     counts = [at in _DURABLE or bool(boot and slot.boot == boot) for at, slot in enumerate(slots)]
     counted = [slot.payload for slot, is_counted in zip(slots, counts, strict=True) if is_counted]
@@ -84,7 +81,7 @@ class MarkFile:
         self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: unknown
         if not self.is_new and not self.problems:
             self.problems = problems(bytes(self._region.view))
-        slots = [_Slot(self._region.view[at * MARK_SLOT_SIZE :][:MARK_SLOT_SIZE]) for at in range(len(SLOTS))]
+        slots = _slots_of(self._region.view)
         live = [slots[at] for at in _LIVE if self._boot and slots[at].boot == self._boot]
         self.live = _newest(live)
         self.durable = _newest([slots[at] for at in _DURABLE])
@@ -125,7 +122,7 @@ class MarkFile:
         self._next[first] = sequence + 1
         header = bytearray(MARK_HEADER_STRUCT.pack(0, MARK_MAGIC, len(payload), sequence, self._boot))
         data = header + payload
-        data[:_SEALED_FROM] = _seal(data[_SEALED_FROM:]).to_bytes(_SEALED_FROM, "big")
+        data[:_SEALED_FROM] = zlib.crc32(data[_SEALED_FROM:]).to_bytes(_SEALED_FROM, "big")
         start = (first + sequence % 2) * MARK_SLOT_SIZE
         self._region.view[start : start + len(data)] = data
         # The remains of a longer payload would look like damage.

@@ -2,10 +2,11 @@
 
 import mmap
 import time
+from contextlib import ExitStack
 
 import numpy as np
 
-from pocketmq.store.disk.disk import Disk, DiskLock, MappedRegion
+from pocketmq.store.disk.disk import Disk, MappedRegion
 
 
 class _MemoryFile:
@@ -18,24 +19,12 @@ class _MemoryFile:
 
 
 class _MemoryRegion(MappedRegion):
-    def __init__(self, file: _MemoryFile, read_only: bool) -> None:
+    def __init__(self, file: _MemoryFile) -> None:
         self.array = np.frombuffer(file.pages, np.uint8, file.size)
-        self.array.flags.writeable = not read_only
         self.view = memoryview(self.array)  # type: ignore[arg-type]  # as in store.disk
 
     def sync(self, start: int, end: int) -> None:
         pass
-
-
-class _MemoryLock(DiskLock):
-    def __init__(self, path: str, locked: set[str]) -> None:
-        if path in locked:
-            raise BlockingIOError(f"{path} is locked")
-        locked.add(path)
-        self._path, self._locked = path, locked
-
-    def close(self) -> None:
-        self._locked.discard(self._path)
 
 
 class MemoryDisk(Disk):
@@ -55,15 +44,13 @@ class MemoryDisk(Disk):
             raise FileNotFoundError(2, "No such file in memory", path)
         return file
 
-    def map(
-        self, path: str, size: int, *, create: bool = False, random_access: bool = False, read_only: bool = False
-    ) -> MappedRegion:
+    def map(self, path: str, size: int, *, create: bool = False, random_access: bool = False) -> MappedRegion:
         if create and path not in self._files:
             self._files[path] = _MemoryFile(size)
         file = self._file(path)
         if file.size != size:
             raise OSError(f"{path} has {file.size} bytes, {size} expected")
-        return _MemoryRegion(file, read_only)
+        return _MemoryRegion(file)
 
     def read_file(self, path: str) -> bytes:
         file = self._file(path)
@@ -120,8 +107,13 @@ class MemoryDisk(Disk):
     def sync_dir(self, path: str) -> None:
         pass
 
-    def lock(self, path: str) -> DiskLock:
-        return _MemoryLock(path, self._locked)
+    def lock(self, path: str) -> ExitStack:
+        if path in self._locked:
+            raise BlockingIOError(f"{path} is locked")
+        self._locked.add(path)
+        lock = ExitStack()
+        lock.callback(self._locked.discard, path)
+        return lock
 
     def usage(self, path: str) -> float:
         return 0.0

@@ -9,7 +9,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, TypeVar
 
 Result = TypeVar("Result")
@@ -30,9 +30,15 @@ def keep_spare() -> None:
             _spare.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
 
 
-def _give_up() -> None:
-    while _spare:
-        os.close(_spare.pop())
+@contextmanager
+def _reserve_closed() -> Iterator[None]:
+    with _lock:
+        while _spare:
+            os.close(_spare.pop())
+        try:
+            yield
+        finally:
+            keep_spare()
 
 
 def sparing(call: Callable[[], Result]) -> Result:
@@ -42,36 +48,24 @@ def sparing(call: Callable[[], Result]) -> Result:
     except OSError as error:
         if error.errno not in NO_DESCRIPTOR:
             raise
-    with _lock:
-        _give_up()
-        try:
-            return call()
-        finally:
-            keep_spare()
+    with _reserve_closed():
+        return call()
 
 
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int]:
     """Open `path` for the duration of the context, using the reserve if necessary. Raises OSError."""
-    flags |= os.O_CLOEXEC
+    reserve: AbstractContextManager[None] = nullcontext()
     try:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if error.errno not in NO_DESCRIPTOR:
             raise
-    else:
+        descriptor, reserve = -1, _reserve_closed()
+    with reserve:
+        if descriptor < 0:
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
-        return
-    with _lock:
-        _give_up()
-        try:
-            descriptor = os.open(path, flags, 0o666)
-            try:
-                yield descriptor
-            finally:
-                os.close(descriptor)
-        finally:
-            keep_spare()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE, MappedFile, file_name
+from pocketmq.store.disk.mapped_file import MappedFile, file_name
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.layout import BLANK_SIZE, HOLE_TAGS_CODE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -243,13 +243,7 @@ def complete_log_files(files: MappedFileQueue, known_file_size: int) -> list[str
     OSError.
     """
     disk, file_size = files.disk, files.file_size
-    paths = [
-        f"{directory}/{name}"
-        for directory in files.directories
-        for name in disk.listdir(directory)
-        if len(name) == FILE_NAME_SIZE and name.isdecimal()
-    ]
-    paths.sort(key=lambda path: path.rpartition("/")[2])
+    paths = [f"{directory}/{name}" for name, directory in files.listed()]
     sizes = [disk.size(path) for path in paths]
     if sizes and sizes[-1] == 0:
         sizes.pop()  # just created, no data is missing
