@@ -182,12 +182,10 @@ class IndexService:
 
     def close(self) -> None:
         """Sync and close all files, and set the checkpoint's time for full ones; the caller closes it. Raises OSError."""
-        self._sync_names()
+        self.flush()
         for file in self.files:
-            file.flush()
             if file.full:
                 self._checkpoint.index_msg_timestamp_ms = max(self._checkpoint.index_msg_timestamp_ms, file.end_timestamp_ms)
-        for file in self.files:
             file.close()
         self.files, self._unflushed = [], []
 

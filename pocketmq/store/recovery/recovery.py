@@ -288,7 +288,7 @@ class Recovery:
 
         def dispatch(window: RecordWindow) -> None:
             nonlocal marked
-            self._report.records_dispatched += bulk.dispatch(numbered(window))
+            bulk.dispatch(numbered(window))
             if is_whole:
                 self._report.repairs += self._lost_records.step_over(bulk, window)
             self._suspects.update(bulk.behind)

@@ -23,7 +23,6 @@ class RecoveryReport:
     end_offset: int = 0
     bytes_scanned: int = 0
     records_scanned: int = 0
-    records_dispatched: int = 0
     log_files_deleted: int = 0
     duration_ms: int = 0
     # Why the bytes at `end_offset` are not a valid record; empty if there were none.
