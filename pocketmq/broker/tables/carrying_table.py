@@ -96,7 +96,8 @@ class CarryingTable(dict[str, S]):
         """Return the rows that changed since the last call, None for a deleted row. The first call returns all rows."""
         changes: dict[str, Kept | None]
         if self._is_taken:
-            changes = {name: self._kept(name) or self._unread_row(name) for name in self._before}
+            unread = {name: (None, self._unread[name]) for name in self._before if name in self._unread}
+            changes = {name: self._kept(name) or unread.get(name) for name in self._before}
         else:
             self._is_taken = True
             changes = {name: (None, row) for name, row in self._unread.items() if name not in self}
@@ -104,9 +105,6 @@ class CarryingTable(dict[str, S]):
             changes |= {name: (row, extras.get(name)) for name, row in self.items()}
         self._before_taken, self._before = self._before, {}
         return changes
-
-    def _unread_row(self, name: str) -> Kept | None:
-        return (None, self._unread[name]) if name in self._unread else None
 
     def has_changed(self, name: str) -> bool:
         """Whether the row changed since the last `take_changes`."""

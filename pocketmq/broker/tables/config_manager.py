@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from pocketmq.broker.tables.carrying_table import CarryingTable
+from pocketmq.broker.tables.creation_rate import CreationRate
+from pocketmq.broker.tables.limit_refusals import LimitRefusals
 from pocketmq.remoting.bodies import DataVersion
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
@@ -116,6 +118,11 @@ class ConfigManager(ABC):
         self.data_version.counter += 1
         self.data_version.timestamp = self.clock.message_time_ms()
 
+    def advance(self) -> None:
+        """Note a change of the table: it has another version, which is written."""
+        self.next_version()
+        self.changed()
+
     def version(self) -> dict[str, int]:
         """Return `dataVersion` as plain values, without None values."""
         return {name: value for name, value in msgspec.to_builtins(self.data_version).items() if value is not None}
@@ -194,7 +201,33 @@ class RowsManager(ConfigManager, Generic[S]):
 
 
 class CopiedRowsManager(RowsManager[S]):
-    """A table that slaves copy from their master."""
+    """A table of what clients may create, which slaves copy from their master."""
+
+    def __init__(
+        self, file: ConfigFile, clock: Clock, declared: type[S], problem_of: Callable[[str], str | None],
+        writer: TableWriter | None, rate: tuple[str, int], is_copy: bool,
+    ) -> None:  # fmt: skip
+        """`rate`: the key that limits the rows created per second, and its value. `is_copy`: the table of a slave."""
+        super().__init__(file, clock, declared, problem_of, writer)
+        self._is_copy = is_copy
+        self._refusals = LimitRefusals(clock)
+        self._rate = CreationRate(clock, self._refusals, *rate, self.ROWS_NAME)
+        self._uncounted = 0  # rows that a table copied from a master may have beyond the limit
+
+    def _check_room(self, count: int) -> None:
+        """Raises RemotingError when `count` new rows would exceed the limit on their number."""
+        key, count_max = self.room
+        if count and len(self.table) + count > count_max:
+            self._refusals.refuse(
+                f"{key}={count_max}: the broker has {len(self.table)} {self.ROWS_NAME} and creates no more"
+            )
+
+    def delete(self, name: str) -> bool:
+        """Delete a row. Return False when it does not exist."""
+        if not self.table.forget(name):
+            return False
+        self.advance()
+        return True
 
     def replace(self, rows: dict[str, Any], version: DataVersion) -> None:
         """Take the rows and the version of another broker's table in place of the present ones.
@@ -211,7 +244,8 @@ class CopiedRowsManager(RowsManager[S]):
         self.changed()
 
     def _admitted(self, rows: dict[str, Any]) -> dict[str, Any]:
-        (key, count_max), problems = self.room, []
+        (key, limit), problems = self.room, []
+        count_max = limit + self._uncounted
         admitted: dict[str, Any] = {}
         for name, row in rows.items():
             try:

@@ -10,8 +10,6 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.tables import attributes
 from pocketmq.broker.tables.config_manager import CopiedRowsManager
-from pocketmq.broker.tables.creation_rate import CreationRate
-from pocketmq.broker.tables.limit_refusals import LimitRefusals
 from pocketmq.broker.tables.row_limits import group_row_problem, name_problem
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 from pocketmq.runtime.clock import Clock
@@ -52,12 +50,9 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
 
         `is_copy`: the table is that of the master of this slave; a group used first here is not added to it.
         """
-        super().__init__(file, clock, SubscriptionGroupConfig, group_problem, writer)
+        rate = "maxGroupCreationsPerSecond", config.max_group_creations_per_second
+        super().__init__(file, clock, SubscriptionGroupConfig, group_problem, writer, rate, is_copy)
         self._config = config
-        self._is_copy = is_copy
-        self._refusals = LimitRefusals(clock)
-        per_second = config.max_group_creations_per_second
-        self._rate = CreationRate(clock, self._refusals, "maxGroupCreationsPerSecond", per_second, "consumer groups")
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """Returns the group's config, or None; never creates a group."""
         for group in BUILT_IN_GROUPS:
@@ -82,11 +77,11 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
         if self._is_copy:
             return SubscriptionGroupConfig(group)
         self._check_room(1)
+        self._rate.take()
         found = SubscriptionGroupConfig(group)
         self.note_created(group)
         self.table.put(group, found)
-        self.next_version()
-        self.changed()
+        self.advance()
         return found
 
     def update(self, *group_configs: SubscriptionGroupConfig) -> None:
@@ -101,12 +96,13 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
             if problem is not None:
                 raise ValueError(problem)
         changed = [self._changed_attributes(group_config) for group_config in group_configs]
-        self._check_room(len({one.group_name for one in group_configs} - self.table.keys()))
+        new = {one.group_name for one in group_configs} - self.table.keys()
+        self._check_room(len(new))
+        self._rate.take(len(new))
         for group_config, group_config.attributes in zip(group_configs, changed, strict=True):
             self._put(group_config)
         if group_configs:
-            self.next_version()
-            self.changed()
+            self.advance()
 
     def row_problem(self, name: str, row: SubscriptionGroupConfig) -> str | None:
         problem = group_problem(name)
@@ -130,20 +126,3 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
             if value is None:
                 setattr(group_config, field, getattr(present, field))
         self.table.put(name, group_config)
-
-    def _check_room(self, count: int) -> None:
-        """Raises RemotingError when `count` new groups exceed the limit on their number or rate."""
-        if count and len(self.table) + count > self._config.max_subscription_groups:
-            self._refusals.refuse(
-                f"maxSubscriptionGroups={self._config.max_subscription_groups}: the broker has {len(self.table)} consumer "
-                "groups and creates no more"
-            )
-        self._rate.take(count)
-
-    def delete(self, group: str) -> bool:
-        """Delete `group`. Return False when it does not exist."""
-        if not self.table.forget(group):
-            return False
-        self.next_version()
-        self.changed()
-        return True

@@ -27,8 +27,6 @@ from pocketmq.broker.names import (
     TRANS_OP_HALF_TOPIC,
 )
 from pocketmq.broker.tables.config_manager import CopiedRowsManager
-from pocketmq.broker.tables.creation_rate import CreationRate
-from pocketmq.broker.tables.limit_refusals import LimitRefusals
 from pocketmq.broker.tables.row_limits import name_problem, topic_problem
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.codes import ResponseCode
@@ -93,9 +91,9 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
 
         `is_copy`: the table is that of the master of this slave; nothing is created at first use.
         """
-        super().__init__(file, clock, TopicConfig, name_problem, writer)
+        rate = "maxTopicCreationsPerSecond", config.max_topic_creations_per_second
+        super().__init__(file, clock, TopicConfig, name_problem, writer, rate, is_copy)
         self._config = config
-        self._is_copy = is_copy
         self.get: Callable[[str], TopicConfig | None] = self._get_with_lmq if with_lmq else self.table.get
         """Returns the topic's config, or None."""
         # With a check point sent to the revive topic a client could have the broker copy messages that the client may
@@ -112,10 +110,7 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
         self._own_topics = self.system_topics | self.not_allowed_send_topics
         self.leaving: dict[str, Written] = {}
         """Topics being deleted: no longer in the table, but their queues exist until the write is done."""
-        self._refusals = LimitRefusals(clock)
-        self._rate = CreationRate(
-            clock, self._refusals, "maxTopicCreationsPerSecond", config.max_topic_creations_per_second, "topics"
-        )
+        self._uncounted = len(self._own_topics)
         self.topic_changed: Event[[str]] = Event()
         """Called with a topic that changed, and has to be registered with the name servers."""
         self._add_built_in()
@@ -210,13 +205,6 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
                 topic_config.attributes = present.attributes
             self._put(topic_config, True)
 
-    def _check_room(self, count: int) -> None:
-        """Raises RemotingError when `count` new topics would exceed maxTopics."""
-        if count and len(self.table) + count > self._config.max_topics:
-            self._refusals.refuse(
-                f"maxTopics={self._config.max_topics}: the broker has {len(self.table)} topics and creates no more"
-            )
-
     def check_can_create(self, topic: str) -> None:
         """Raises RemotingError while `topic` is being deleted, and ValueError for an invalid name."""
         problem = name_problem(topic)
@@ -234,15 +222,16 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
             self._check_room(1)
             self._rate.take(not is_counted)
         self.table.put(topic, topic_config)
-        self._changed(topic)
+        self.advance()
+        self.topic_changed(topic)
         return topic_config
 
-    def delete(self, topic: str) -> bool:
-        """Delete `topic` from the table; the store deletes its queues. Return False when it does not exist."""
-        if not self.table.forget(topic):
-            return False
-        self._changed(topic)
-        return True
+    def delete(self, name: str) -> bool:
+        """Delete a topic from the table; the store deletes its queues. Return False when it does not exist."""
+        is_deleted = super().delete(name)
+        if is_deleted:
+            self.topic_changed(name)
+        return is_deleted
 
     def update_order(self, order_topics: dict[str, str]) -> None:
         """Mark exactly the topics in the name server's ORDER_TOPIC_CONFIG as ordered; a slave takes that from its master."""
@@ -252,20 +241,14 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
         for name, config in changed:
             self.table.put(name, msgspec.structs.replace(config, order=not config.order))
         if changed:
-            self.next_version()
-            self.changed()
-
-    def _changed(self, topic: str) -> None:
-        self.next_version()
-        self.changed()
-        self.topic_changed(topic)
+            self.advance()
 
     def row_problem(self, name: str, row: TopicConfig) -> str | None:
         return topic_problem(name, row)
 
     @property
     def room(self) -> tuple[str, int]:
-        return "maxTopics", self._config.max_topics + len(self._own_topics)
+        return "maxTopics", self._config.max_topics
 
     # --- the file ---------------------------------------------------------------------------------------------------
 

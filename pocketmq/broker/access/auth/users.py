@@ -180,8 +180,7 @@ class AuthUsers(RowsManager[User]):
         """Delete a user with its policies; one that does not exist is ignored, as in Apache."""
         if self.table.forget(name):
             self._accounts.pop(name, None)
-            self.next_version()
-            self.changed()
+            self.advance()
 
     def set_policies(self, name: str, given: Iterable[Policy]) -> None:
         """Add entries to a user's policies, in place of those for the same resources."""
@@ -218,8 +217,7 @@ class AuthUsers(RowsManager[User]):
 
     def _put(self, name: str, row: User) -> None:
         self.table.put(name, row)
-        self.next_version()
-        self.changed()
+        self.advance()
 
 
 def _checked(info: UserInfo) -> User:
