@@ -158,7 +158,7 @@ def is_idle(broker: Broker) -> bool:
     services.turn.run()
     is_delivered = services.timer_messages.delivered_to_ms >= services.clock.message_time_ms() // 1000 * 1000
     idle = services.delays.is_idle and services.pops.revive.work.is_idle
-    return is_delivered and idle and services.transactions.is_idle
+    return is_delivered and idle and services.transactions.check.work.is_idle
 
 
 async def let_all_be_delivered(broker: Broker, clock: VirtualClock) -> None:

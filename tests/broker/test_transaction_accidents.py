@@ -75,9 +75,9 @@ class Life:
     def pass_time(self, ms: int, answered: float) -> None:
         """Let time pass; the producer answers some of the checks."""
         self.walk.clock.advance(ms)
-        check = self.path.services.transactions._check
-        while not check.is_idle:
-            check._work._run()
+        check = self.path.services.transactions.check
+        while not check.work.is_idle:
+            check.work._run()
             self.path.turn()
         for question in self.producer.take():
             body = question.ext["msgId"][2:]

@@ -213,8 +213,8 @@ async def test_copy_that_cannot_be_stored_is_retried_before_any_check(path):
     path.prepare("a")
     path.store.commit_log.refuse("test", "disk full")
     path.clock.advance(TIMEOUT_MS)
-    path.services.transactions._check._work._run()
-    assert channel.take() == [] and not path.services.transactions.is_idle
+    path.services.transactions.check.work._run()
+    assert channel.take() == [] and not path.services.transactions.check.work.is_idle
     path.store.commit_log.refuse("test", None)
     await path.settle()
     assert len(channel.take()) == 1
@@ -243,7 +243,7 @@ async def test_many_due_checks_are_spread_over_turns(path):
     for number in range(100):
         path.prepare(str(number))
     path.clock.advance(TIMEOUT_MS)
-    path.services.transactions._check._work._run()
+    path.services.transactions.check.work._run()
     assert 0 < len(channel.take()) < 100
     await path.settle()
     assert path.store.max_offset(HALF, 0) == 200
@@ -301,8 +301,8 @@ async def _live(path, endings, ms, persisted):
     channel = path.producer()
     for _ in range(ms // TIMEOUT_MS):
         path.clock.advance(TIMEOUT_MS)
-        while not path.services.transactions.is_idle:
-            path.services.transactions._check._work._run()
+        while not path.services.transactions.check.work.is_idle:
+            path.services.transactions.check.work._run()
             path.turn()
         if persisted:
             path.persist()

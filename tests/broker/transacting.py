@@ -76,7 +76,7 @@ class Transacting(DataPath):
 
         def is_idle() -> bool:
             self.turn()
-            return services.transactions.is_idle and services.delays.is_idle
+            return services.transactions.check.work.is_idle and services.delays.is_idle
 
         await until(is_idle)
 
@@ -93,7 +93,7 @@ class Transacting(DataPath):
         return offsets.query(OFFSETS_GROUP, HALF, 0), offsets.query(OFFSETS_GROUP, OP, 0)
 
     def stop(self) -> None:
-        self.services.transactions.stop()
+        self.services.transactions.check.work.stop()
         self.services.delays.stop()
 
     def again(self) -> "Transacting":

@@ -151,7 +151,7 @@ class ActingServices:
         self._delays.sink, self._delays.sources = RevivingSink(self._context, self._bridge), sources
         self._delays.start()
         self._progress.read(self._context.store, *(self._offsets.query(GROUP, topic, 0) for topic in _TRANSACTION_TOPICS))
-        self._check.start()
+        self._check.work.start()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Pass on the arrivals of messages that were just copied from the master."""
@@ -177,7 +177,7 @@ class ActingServices:
         while self._bridge.has_unclaimed and loop.time() < deadline_s:
             await asyncio.sleep(LOOK_S)
         self._delays.stop()
-        self._check.stop()
+        self._check.work.stop()
         self._commit()
         if self._timers is not None:
             store.request_sync(store.max_physical_offset)

@@ -41,7 +41,7 @@ def advance_clock(services: Services, request: Request[AdvanceClockRequestHeader
 
 
 def _answer_when_settled(services: Services, answer: Deferred, deadline_s: float) -> None:
-    is_idle = services.delays.is_idle and services.transactions.is_idle
+    is_idle = services.delays.is_idle and services.transactions.check.work.is_idle
     if not is_idle and services.clock.monotonic() < deadline_s:
         services.timers.after(_POLL_S, partial(_answer_when_settled, services, answer, deadline_s))
     else:

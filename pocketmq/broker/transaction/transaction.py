@@ -51,7 +51,7 @@ class TransactionalMessageService:
         self._offsets = offsets
         self._topics = topics
         self._progress = progress
-        self._check = check
+        self.check = check
         self._store_host = context.store_host
         self._clock = context.clock
         self._committed: dict[int, None] = {}  # first offsets, oldest first
@@ -60,7 +60,7 @@ class TransactionalMessageService:
         self._written = (-1, -1)
         self._unwritten: tuple[int, tuple[int, int]] | None = None  # (end of the log to be synced first, offsets)
 
-    # --- start and stop ---------------------------------------------------------------------------------------------
+    # --- start ----------------------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Read the open transactions from the store."""
@@ -69,19 +69,6 @@ class TransactionalMessageService:
             self._offsets.query(GROUP, TRANS_OP_HALF_TOPIC, 0),
         )
         self._progress.read(self._store, *self._written)
-
-    def start(self) -> None:
-        """Start checking open transactions."""
-        self._check.start()
-
-    def stop(self) -> None:
-        """Stop checking."""
-        self._check.stop()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is to be done before a timer expires."""
-        return self._check.is_idle
 
     @property
     def open_count(self) -> int:
@@ -97,7 +84,7 @@ class TransactionalMessageService:
         """
         is_plain = as_half(message, text, self._putter.stored_properties)
         result = self._putter.put_at_once(message)
-        self._check.half_stored(result.queue_offset)
+        self.check.half_stored(result.queue_offset)
         if is_plain and len(message.body) <= PREPARED_BODY_SIZE_MAX:
             prepared = self._prepared
             prepared[result.physical_offset] = message, result
@@ -128,7 +115,7 @@ class TransactionalMessageService:
         """Restart the checks of a transaction that was given up. Raises ValueError if none is there, and RemotingError."""
         given_up = self._read(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
         result = self._putter.put_at_once(given_up.resumed(self._store_host))
-        self._check.half_stored(result.queue_offset)
+        self.check.half_stored(result.queue_offset)
 
     def commit(self, half: HalfMessage) -> int:
         """Deliver the message, now or when it is due; return its end offset in the log, 0 if it was committed before.
@@ -178,7 +165,7 @@ class TransactionalMessageService:
                 "the transactions of half messages %s ended, but their op messages cannot be stored: %s", ended, reason
             )
             self._progress.advance()
-        self._check.half_done()
+        self.check.half_done()
 
     # --- progress ---------------------------------------------------------------------------------------------------
 
@@ -194,7 +181,7 @@ class TransactionalMessageService:
             for topic, queue_offset in zip((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC), self._written, strict=True):
                 self._offsets.commit(GROUP, topic, 0, queue_offset)
         self._note()
-        self._check.look()
+        self.check.look()
 
     def _note(self) -> None:
         places = (self._progress.half_offset, self._progress.op_offset)

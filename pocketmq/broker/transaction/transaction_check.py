@@ -63,33 +63,20 @@ class TransactionCheck:
         self._steps = context.steps
         self._clock = context.clock
         self._turn = context.turn
-        self._work = DueWork(context, self._check_due, BUDGET_S, "open half messages cannot be checked")
+        self.work = DueWork(context, self._check_due, BUDGET_S, "open half messages cannot be checked")
         context.steps.subscribe(self._calendar_set)
         self._is_far = False  # whether the head is due later than a new half message could be
         self._queue_end = 0  # queue offset after the newest half message
         self._asked = 0
         self._seen = (-1, 0)  # a waiting head and the time when it was first examined
 
-    def start(self) -> None:
-        """Start checking."""
-        self._work.start()
-
-    def stop(self) -> None:
-        """Stop checking."""
-        self._work.stop()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is to be done before a timer expires."""
-        return self._work.is_idle
-
     # --- scheduling -------------------------------------------------------------------------------------------------
 
     def half_stored(self, queue_offset: int) -> None:
         """Note that a half message was put, which is dispatched at the end of the turn."""
         self._queue_end = max(self._queue_end, queue_offset + 1)
-        if not self._work.is_waiting:
-            self._work.look()
+        if not self.work.is_waiting:
+            self.work.look()
 
     def half_done(self) -> None:
         """Note that a half message was ended: the next head may be due sooner."""
@@ -98,9 +85,9 @@ class TransactionCheck:
 
     def look(self) -> None:
         """Examine the head now: the calendar or the configuration may have changed."""
-        if self._work.is_waiting:
+        if self.work.is_waiting:
             self._is_far = False
-            self._work.look()
+            self.work.look()
 
     def _calendar_set(self) -> None:
         self._seen = (-1, 0)
@@ -118,7 +105,7 @@ class TransactionCheck:
                 due_ms = self._due_ms(head, now_ms)
                 if due_ms > now_ms:
                     self._is_far = due_ms - now_ms > self._config.transaction_time_out
-                    self._work.at_ms(due_ms)
+                    self.work.at_ms(due_ms)
                     return
                 count += 1
                 if not self._serve(head, now_ms):
@@ -132,7 +119,7 @@ class TransactionCheck:
     def _go_on_after(self, seconds: float) -> None:
         """Begin another turn unless all half messages have ended."""
         if self._progress.half_offset < self._queue_end:
-            self._work.after(seconds)
+            self.work.after(seconds)
 
     def _head(self) -> HalfMessage | None:
         """Return the oldest open half message, or None; lost ones are skipped."""

@@ -9,7 +9,10 @@ open half message is stored again, so that the beginning of the queue need not b
     PMQ_STORED_MS                PocketMQ's own: when the first was stored
 """
 
+from dataclasses import dataclass, field
 from typing import Final, Self
+
+from msgspec.structs import replace
 
 from pocketmq.broker.delay.records import OWN_PROPERTY
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, WAIT
@@ -68,37 +71,21 @@ def as_half(message: Message, text: str, stored_properties: StoredProperties) ->
     return is_plain
 
 
+@dataclass(eq=False, slots=True)
 class HalfMessage:
-    """One half message, as stored, and its place."""
+    """One half message, as stored, and its place. If it is *plain*, the committed message may reuse `message`."""
 
-    __slots__ = (
-        "_is_plain",
-        "_message",
-        "physical_offset",
-        "properties",
-        "queue_offset",
-        "real_queue_id",
-        "real_topic",
-        "store_timestamp_ms",
-    )
+    message: Message
+    real_topic: str
+    real_queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_timestamp_ms: int
+    is_plain: bool = False
+    properties: dict[str, str] = field(init=False)
 
-    def __init__(
-        self,
-        message: Message,
-        real: tuple[str, int],
-        queue_offset: int,
-        physical_offset: int,
-        store_timestamp_ms: int,
-        is_plain: bool = False,
-    ) -> None:
-        """`real` is the real topic and queue. If the half message is plain, the committed message may reuse `message`."""
-        self._message = message
-        self._is_plain = is_plain
-        self.real_topic, self.real_queue_id = real
-        self.properties = message.properties
-        self.queue_offset = queue_offset
-        self.physical_offset = physical_offset
-        self.store_timestamp_ms = store_timestamp_ms
+    def __post_init__(self) -> None:
+        self.properties = self.message.properties
 
     @classmethod
     def read(cls, view: memoryview | None, topic: str = TRANS_HALF_TOPIC) -> Self:
@@ -118,18 +105,18 @@ class HalfMessage:
         if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > _QUEUE_ID_MAX:
             raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are not a valid queue")
         message = record.copy_to(topic, record.queue_id, record.store_host, properties)
-        return cls(message, (real, queue_id), record.queue_offset, record.physical_offset, record.store_timestamp_ms)
+        return cls(message, real, queue_id, record.queue_offset, record.physical_offset, record.store_timestamp_ms)
 
     @classmethod
     def prepared(cls, message: Message, result: PutResult) -> Self:
         """Return the half message of a plain message from `as_half` that was just put, without reading it."""
         properties = message.properties
-        real = properties[REAL_TOPIC], int(properties[REAL_QID])
-        return cls(message, real, result.queue_offset, result.physical_offset, result.store_timestamp_ms, True)
+        real, queue_id = properties[REAL_TOPIC], int(properties[REAL_QID])
+        return cls(message, real, queue_id, result.queue_offset, result.physical_offset, result.store_timestamp_ms, True)
 
     @property
     def store_host(self) -> bytes:
-        return self._message.store_host
+        return self.message.store_host
 
     @property
     def first_offset(self) -> int:
@@ -162,7 +149,7 @@ class HalfMessage:
         stored_ms = _number(self.properties.get(_STORED_MS))
         if stored_ms is None:
             is_copy = self.check_times or self.first_offset != self.queue_offset
-            stored_ms = self._message.born_timestamp_ms if is_copy else self.store_timestamp_ms
+            stored_ms = self.message.born_timestamp_ms if is_copy else self.store_timestamp_ms
         return min(stored_ms, self.store_timestamp_ms)
 
     # --- messages made from it --------------------------------------------------------------------------------------
@@ -190,8 +177,8 @@ class HalfMessage:
 
         The stored string has TRAN_MSG, REAL_TOPIC and REAL_QID, as Apache's has, which is made before they are removed.
         """
-        if self._is_plain:
-            message = self._message
+        if self.is_plain:
+            message = self.message
             message.topic, message.queue_id = self.real_topic, self.real_queue_id
         else:
             message = self._copy_to(self.real_topic, self.real_queue_id, store_host, self._shown())
@@ -225,21 +212,10 @@ class HalfMessage:
 
     def _copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
         """Return the message with other properties, for another queue."""
-        message = self._message
-        return Message(
-            topic,
-            queue_id,
-            message.body,
-            message.born_host,
-            store_host,
-            message.flag,
-            message.sys_flag,
-            message.born_timestamp_ms,
-            message.reconsume_times,
-            0,
-            properties,
-            encode_properties(properties).encode(),
-        )
+        return replace(
+            self.message, topic=topic, queue_id=queue_id, store_host=store_host, prepared_transaction_offset=0,
+            properties=properties, properties_bytes=encode_properties(properties).encode(),
+        )  # fmt: skip
 
 
 def _number(text: str | None) -> int | None:

@@ -46,7 +46,7 @@ from pocketmq.broker.put.put import CLUSTER, MessagePutter
 from pocketmq.broker.registration.registration import Registration
 from pocketmq.broker.registration.route_barrier import RouteBarrier
 from pocketmq.broker.services import Services
-from pocketmq.broker.startup import table_recovery, unsupported_tables
+from pocketmq.broker.startup import table_recovery
 from pocketmq.broker.startup.recovery_progress import RecoveryProgress
 from pocketmq.broker.stats.stats import BrokerStats
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
@@ -150,7 +150,7 @@ def start(services: Services) -> None:
     if services.store.config.is_slave:
         return
     services.delays.start()
-    services.transactions.start()
+    services.transactions.check.work.start()
     services.pops.start()
 
 
@@ -159,7 +159,7 @@ def stop(services: Services) -> None:
     if services.members is not None:
         services.members.stop()
     services.delays.stop()
-    services.transactions.stop()
+    services.transactions.check.work.stop()
     services.pops.stop()
     services.lock_holds.stop()
 
@@ -219,8 +219,8 @@ class _Parts:
             manager.load()
         table_recovery.recover_tables(store, topics, groups, offsets, schedule, orders)
         cancelled.passed(schedule.progress())
-        unsupported_tables.refuse_batch_topics(store, topics)
-        unsupported_tables.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
+        table_recovery.refuse_batch_topics(store, topics)
+        table_recovery.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
         users = self._users()
         client = self._client(users)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)

@@ -180,7 +180,7 @@ class Neighbours:
         for channel in (self.victim, self.producer, self.hostile):
             channel.close()
         services = self.path.services
-        services.transactions.stop()
+        services.transactions.check.work.stop()
         services.delays.stop()
         self.path.store.shutdown()
         # References from the loop's timers must not keep the files in memory.
