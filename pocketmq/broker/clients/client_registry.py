@@ -185,10 +185,6 @@ class ClientRegistry:
             del left[next(iter(left))]
         return client.client_id
 
-    def unregister_producer(self, group: str, channel: Channel) -> None:
-        """Remove a producer that unregistered."""
-        self._drop_producer(group, channel)
-
     # --- looking up ---------------------------------------------------------------------------------------------------
 
     def consumer_group(self, group: str) -> ConsumerGroupInfo | None:
@@ -248,7 +244,7 @@ class ClientRegistry:
         """Remove a connection from all its groups. Called when a channel with registered clients closes."""
         for group in self._groups_of.pop(channel, set()):
             self._drop_consumer(group, channel)
-            self._drop_producer(group, channel)
+            self.unregister_producer(group, channel)
 
     def scan(self) -> None:
         """Close the connections whose heartbeats stopped. Must be called every 10 s."""
@@ -330,7 +326,8 @@ class ClientRegistry:
             self._on_group_gone(group)
         self._notify(info)
 
-    def _drop_producer(self, group: str, channel: Channel) -> None:
+    def unregister_producer(self, group: str, channel: Channel) -> None:
+        """Remove a producer."""
         table = self.producers.get(group)
         info = None if table is None else table.pop(channel, None)
         if table is None or info is None:

@@ -26,33 +26,9 @@ from pocketmq.broker.handlers import (
 )
 from pocketmq.remoting.dispatch import routes
 
-ROUTES = routes(
-    *(
-        module.ROUTES.values()
-        for module in (
-            send,
-            reply,
-            pull,
-            pop,
-            assignment,
-            offset,
-            reset_offset,
-            query,
-            client,
-            lock,
-            send_back,
-            transaction,
-            recall,
-            delay,
-            topic,
-            group,
-            admin,
-            acl,
-            auth,
-            relay,
-            clock,
-            acting,
-        )
-    )
-)
+_FAMILIES = (
+    send, reply, pull, pop, assignment, offset, reset_offset, query, client, lock, send_back, transaction, recall, delay,
+    topic, group, admin, acl, auth, relay, clock, acting,
+)  # fmt: skip
+ROUTES = routes(*(family.ROUTES.values() for family in _FAMILIES))
 """Request code -> route. A code in two modules raises at import."""

@@ -5,9 +5,9 @@ only the queues of this broker are used.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
-from pocketmq.broker.clients.allocation import STRATEGIES, shared_for_pop
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.message_request_mode import MODES, POP, PULL
@@ -26,6 +26,8 @@ from pocketmq.remoting.pop_bodies import (
 
 ANY_QUEUE: Final = -1
 BROADCASTING: Final = "BROADCASTING"
+
+Q = TypeVar("Q")
 
 
 def query_assignment(services: Services, request: Request[NoHeader]) -> Deferred:
@@ -88,6 +90,47 @@ def _mode(services: Services, topic: str, group: str) -> tuple[str, int]:
     if topic.startswith(RETRY_PREFIX):
         return PULL, 0
     return services.config.default_message_request_mode, services.config.default_pop_share_queue_num
+
+
+# --- allocation (Apache: QueryAssignmentProcessor) ------------------------------------------------------------------
+
+
+def average(queues: Sequence[Q], clients: Sequence[str], client_id: str) -> list[Q]:
+    """Strategy AVG: each client gets adjacent queues; a remainder goes to the first clients, one queue each."""
+    if client_id not in clients:
+        return []
+    index, share, more = clients.index(client_id), *divmod(len(queues), len(clients))
+    start = index * share + min(index, more)
+    return list(queues[start : start + share + (index < more)])
+
+
+def by_circle(queues: Sequence[Q], clients: Sequence[str], client_id: str) -> list[Q]:
+    """Strategy AVG_BY_CIRCLE: each of n clients gets every n-th queue."""
+    return list(queues[clients.index(client_id) :: len(clients)]) if client_id in clients else []
+
+
+STRATEGIES = {"AVG": average, "AVG_BY_CIRCLE": by_circle}
+
+
+def shared_for_pop(
+    strategy: str, queues: Sequence[Q], clients: Sequence[str], client_id: str, share_num: int
+) -> list[Q] | None:
+    """Return the queues from which a client pops: its own share and those of the next `share_num` clients.
+
+    None: with `share_num` <= 0, or one that covers all clients, the client pops from any queue.
+    """
+    if share_num <= 0 or share_num >= len(clients) - 1:
+        return None
+    if client_id not in clients or not queues:
+        return []
+    index = clients.index(client_id)
+    if len(clients) > len(queues):
+        return [queues[index % len(queues)]]
+    neighbours = [clients[(index + step) % len(clients)] for step in range(share_num + 1)]
+    return [queue for one in neighbours for queue in STRATEGIES[strategy](queues, clients, one)]
+
+
+# --- modes ----------------------------------------------------------------------------------------------------------
 
 
 def set_message_request_mode(services: Services, request: Request[NoHeader]) -> Response | Deferred:

@@ -3,7 +3,7 @@
 Each pop contains its own subscription, so that it needs no preceding heartbeat.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from pocketmq.broker.filter.subscription import Wanted
@@ -87,8 +87,8 @@ def _wait(
     services: Services,
     polling: PopLongPollingService,
     request: "Request[PopMessageRequestHeader] | Request[NotificationRequestHeader]",
-    serve: "partial[Response | None]",
-    empty: "partial[Response]",
+    serve: Callable[[], Response | None],
+    empty: Callable[[], Response],
     filter_size: int = 0,
 ) -> Deferred | None:
     header = request.header
@@ -149,17 +149,12 @@ def notification(services: Services, request: Request[NotificationRequestHeader]
     if header.poll_time <= 0 or services.pops.notifications.is_stopped:
         return _has_message(False)
     # Earlier messages were announced to other requests, which may not have taken them: check again at the end.
-    empty = partial(_whether, services, asked)
-    held = _wait(services, services.pops.notifications, request, partial(_notify, services, asked), empty)
+    held = _wait(
+        services, services.pops.notifications, request,
+        lambda: _has_message(True) if services.pops.has_message(asked) else None,
+        lambda: _has_message(services.pops.has_message(asked)),
+    )  # fmt: skip
     return held or Response(header=NotificationResponseHeader(False, True))
-
-
-def _notify(services: Services, asked: PopMessageRequestHeader) -> Response | None:
-    return _has_message(True) if services.pops.has_message(asked) else None
-
-
-def _whether(services: Services, asked: PopMessageRequestHeader) -> Response:
-    return _has_message(services.pops.has_message(asked))
 
 
 def _has_message(has_message: bool) -> Response:

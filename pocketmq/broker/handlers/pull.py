@@ -51,10 +51,10 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
     if services.holds.is_stopped:
         return _hand_over(services, request.header)
     header = request.header
+    sys_flag = header.sys_flag
     matches = filter_of(services, header, check_pull(services, header, request.channel))
     services.absent_holders.note_activity(header.consumer_group, header.topic, header.queue_id)
     response = _read(services, header, matches)
-    sys_flag = header.sys_flag
     if sys_flag & COMMIT_OFFSET_FLAG and services.is_master:
         services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
     if response.code == _PULL_NOT_FOUND and sys_flag & SUSPEND_FLAG:
@@ -101,7 +101,8 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     if services.offsets.resets:
         consumer_offset = services.offsets.take_reset(header.consumer_group, topic, queue_id)
         if consumer_offset is not None and consumer_offset != queue_offset:
-            return _moved_by_reset(services, header, consumer_offset)
+            # Clients drop their messages of the queue and continue there after 10 s.
+            return Response(_PULL_OFFSET_MOVED, _offsets(services, header, consumer_offset), remark="OFFSET_RESET")
     began_s = monotonic()
     result = services.store.reader.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status = result.status
@@ -178,12 +179,6 @@ def _suggested_broker(services: Services, header: PullMessageRequestHeader, resu
 def _group_broker(services: Services, header: PullMessageRequestHeader) -> int:
     group = services.groups.get(header.consumer_group)
     return _MASTER_ID if group is None else group.broker_id
-
-
-def _moved_by_reset(services: Services, header: PullMessageRequestHeader, consumer_offset: int) -> Response:
-    """Answer a pull after a reset of the group's offset. Clients drop their messages of the queue and continue there
-    after 10 s."""
-    return Response(_PULL_OFFSET_MOVED, _offsets(services, header, consumer_offset), remark="OFFSET_RESET")
 
 
 def _offsets(

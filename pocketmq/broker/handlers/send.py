@@ -6,7 +6,7 @@
 import random
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 from pocketmq.broker.delay.recall_handle import RecallHandle
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, WAIT
@@ -17,7 +17,7 @@ from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE, TOPIC_SYS_FLAG_UNIT, topic_name_problem
 from pocketmq.broker.transaction.transaction_half import TRAN_MSG
 from pocketmq.remoting.after_write import Work, answer_in_slices
-from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
@@ -41,7 +41,6 @@ _SUCCESS: Final = ResponseCode.SUCCESS  # faster than an enum look-up per send
 
 _MAX_RECONSUME_VERSION: Final = 121
 """First client version (V3_4_9) whose maxReconsumeTimes in the header is used."""
-T = TypeVar("T")
 
 BATCH_PIECE: Final = 32
 """Members of a batch that are checked or stored in one step."""
@@ -283,19 +282,25 @@ def _send_half(services: Services, message: Message, text: str, queue_id: int) -
 def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHeader], message: Message) -> None:
     """Redirect a message to the DLQ if it is sent to a retry topic and has reached the maximum number of attempts. Clients
     send to the retry topic themselves when their CONSUMER_SEND_MSG_BACK failed."""
-    topic, header = message.topic, request.header
+    topic = message.topic
     if not topic.startswith(RETRY_PREFIX):
         return
     group = topic[len(RETRY_PREFIX) :]
-    group_config = services.groups.find(group)
-    if group_config is None:
-        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
-    reconsume_times_max = group_config.retry_max_times
-    if request.version >= _MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
-        reconsume_times_max = header.max_reconsume_times
+    _, reconsume_times_max = retrying_group(services, request, group)
     if message.reconsume_times >= reconsume_times_max:
         message.topic = services.topics.create_on_send_back(DLQ_PREFIX + group, 1).topic_name
         message.queue_id = 0
+
+
+def retrying_group(services: Services, request: Request[Any], group: str) -> tuple[SubscriptionGroupConfig, int]:
+    """Return the config of a group, and the attempts after which its messages go to the DLQ. Raises RemotingError."""
+    group_config = services.groups.find(group)
+    if group_config is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+    asked: int | None = request.header.max_reconsume_times
+    if request.version >= _MAX_RECONSUME_VERSION and asked is not None:
+        return group_config, asked
+    return group_config, group_config.retry_max_times
 
 
 def _send_batch(
@@ -355,20 +360,20 @@ def _store_batch(
     """
     putter, config, topic = services.putter, services.config, request.header.topic
     count, size, kept = 0, 0, list[Message]()
-    for piece in _pieces(batch_members(request.body), _size_of_member):
+    for piece in _pieces(batch_members(request.body)):
         messages = []
         for member in piece:
             _refuse_single(member[2][0])
             messages.append(make(member))
         putter.check(messages)
         count += len(messages)
-        size += sum(map(_size_of_message, messages))
+        size += sum(len(message.properties_bytes) for message in messages)
         is_at_once = count <= BATCH_AT_ONCE_MAX and size <= BATCH_AT_ONCE_SIZE_MAX
         kept = kept + messages if is_at_once else []
         yield
     pieces: Iterable[list[Message]] = [kept]
     if not kept:
-        pieces = (list(map(make, piece)) for piece in _pieces(batch_members(request.body), _size_of_member))
+        pieces = (list(map(make, piece)) for piece in _pieces(batch_members(request.body)))
     first: PutResult | None = None
     end_offset, message_ids = 0, []
     for messages in pieces:
@@ -390,25 +395,17 @@ def _store_batch(
     return services.gate.when_done(Response(_SUCCESS, answer), topic, end_offset=end_offset, properties=batch_properties)
 
 
-def _pieces(members: Iterator[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+def _pieces(members: Iterator[Member]) -> Iterator[list[Member]]:
     """Yield pieces of a batch: of BATCH_PIECE members, or fewer when they have BATCH_PIECE_SIZE bytes of properties."""
-    piece, size = list[T](), 0
+    piece, size = list[Member](), 0
     for member in members:
         piece.append(member)
-        size += size_of(member)
+        size += len(member[2][1])
         if len(piece) == BATCH_PIECE or size >= BATCH_PIECE_SIZE:
             yield piece
             piece, size = [], 0
     if piece:
         yield piece
-
-
-def _size_of_member(member: Member) -> int:
-    return len(member[2][1])
-
-
-def _size_of_message(message: Message) -> int:
-    return len(message.properties_bytes)
 
 
 def _refuse_single(properties: dict[str, str]) -> None:

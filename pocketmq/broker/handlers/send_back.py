@@ -7,6 +7,7 @@ The message is put again: into the group's retry topic, through a delay level th
 import random
 from typing import Final
 
+from pocketmq.broker.handlers.send import retrying_group
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, WAIT
 from pocketmq.broker.put.message_id import encode_message_id
 from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES
@@ -16,25 +17,20 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
-from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import DELAY, decode_properties
-from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.format.record import decode_record
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 
 _FIRST_RETRY_LEVEL: Final = 3
-_MAX_RECONSUME_VERSION: Final = 121
-"""First client version (V3_4_9) whose maxReconsumeTimes in the header is used."""
 
 
 def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgBackRequestHeader]) -> Response | Deferred:
     """Put a message back for its group. A topic created by this is registered before the answer."""
     header = request.header
     group = header.group
-    group_config = services.groups.find(group)
-    if group_config is None:
-        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+    group_config, reconsume_times_max = retrying_group(services, request, group)
     if not services.config.broker_permission & PERM_WRITE:
         remark = f"the broker[{services.broker_address}] sending message is forbidden"
         raise RemotingError(ResponseCode.NO_PERMISSION, remark)
@@ -46,11 +42,10 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
     )
     if not topic_config.perm & PERM_WRITE:
         raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{topic_config.topic_name}] sending message is forbidden")
-    record = _record_at(services, header.physical_offset)
-    reconsume_times_max = group_config.retry_max_times
-    if request.version >= _MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
-        reconsume_times_max = header.max_reconsume_times
-
+    view = services.store.message_at(header.physical_offset)
+    if view is None:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.physical_offset}")
+    record = decode_record(view)
     properties = decode_properties(record.properties)
     for name in STALE_IN_COPIES:
         properties.pop(name, None)
@@ -68,23 +63,12 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
         properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
     message = record.copy_to(topic, queue_id, services.store_host, properties)
     message.consumed_again()
-    _put(services, message)
-    services.stats.send_back(group, properties[RETRY_TOPIC])
-    return services.gate.when_done(Response(), topic)
-
-
-def _record_at(services: Services, physical_offset: int) -> Record:
-    view = services.store.message_at(physical_offset)
-    if view is None:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
-    return decode_record(view)
-
-
-def _put(services: Services, message: Message) -> None:
     try:
         services.putter.put(message)
     except RemotingError as error:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, error.remark) from None
+    services.stats.send_back(group, properties[RETRY_TOPIC])
+    return services.gate.when_done(Response(), topic)
 
 
 ROUTES = routes(

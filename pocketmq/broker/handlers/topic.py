@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -172,19 +171,7 @@ def get_topic_config(services: Services, request: Request[TopicRequestHeader]) -
     found = services.topics.get(topic)
     if found is None:
         raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-    return Response(body=encode_body({"attributes": found.attributes or {}} | _fields(found)))
-
-
-def _fields(topic: TopicConfig) -> dict[str, Any]:
-    return {
-        "order": topic.order,
-        "perm": topic.perm,
-        "readQueueNums": topic.read_queue_nums,
-        "topicFilterType": topic.topic_filter_type,
-        "topicName": topic.topic_name,
-        "topicSysFlag": topic.topic_sys_flag,
-        "writeQueueNums": topic.write_queue_nums,
-    }
+    return Response(body=encode_body({"attributes": {}} | services.topics.table.plain((found, None))))
 
 
 @in_slices
