@@ -13,7 +13,9 @@ similar codes.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from pocketmq.broker.access.acl.access_rules import ADMIN, PUB, SUB, Resources
 from pocketmq.broker.access.auth import policies
@@ -39,6 +41,8 @@ from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX
 from pocketmq.store.format.properties import REAL_TOPIC, decode_properties, mark_of, text_of, value_of
 from pocketmq.store.format.record import bounds, entries_of
+
+B = TypeVar("B", bound=msgspec.Struct)
 
 SIGNED_CODES: Final = frozenset(
     {
@@ -88,7 +92,6 @@ ADMIN_CODES: Final = frozenset(code for codes in _ADMIN_ACTIONS.values() for cod
 _WAITING_TOPICS: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC))
 _OTHERS_MESSAGES: Final = _WAITING_TOPICS | {TRANS_OP_HALF_TOPIC, OFFSET_MOVED_EVENT}
 """System topics that hold messages of other topics, or refer to them."""
-_EITHER: Final = PUB | SUB
 _RETRY_TOPIC_SIZE_MAX: Final = 1024
 """A longer name cannot be a retry topic: a topic and a group have at most 255 characters each."""
 _REAL_TOPIC_MARK: Final = mark_of(REAL_TOPIC)
@@ -178,21 +181,12 @@ def _send_back(services: Services, request: Request[Any]) -> Resources:
     yield from _of_message(services, request.header.physical_offset, SUB, group)
 
 
+def _body(request: Request[Any], kind: type[B]) -> B:
+    return decode_body(kind, request.body, REQUEST_BODY_SIZE_MAX)
+
+
 def _of_consumer_group(services: Services, request: Request[Any]) -> Resources:
     return _group(request.header.consumer_group)
-
-
-def _of_group(services: Services, request: Request[Any]) -> Resources:
-    return _group(request.header.group)
-
-
-def _of_topic(services: Services, request: Request[Any]) -> Resources:
-    return _topic(services, request.header.topic)
-
-
-def _of_topic_either(services: Services, request: Request[Any]) -> Resources:
-    """Return the permission for offsets and queue counts of a topic: PUB or SUB."""
-    return _topic(services, request.header.topic, _EITHER)
 
 
 def _of_topic_and_consumer_group(services: Services, request: Request[Any]) -> Resources:
@@ -226,13 +220,9 @@ def _clone(services: Services, request: Request[Any]) -> Resources:
     yield from _group(header.dest_group)
 
 
-def _recall(services: Services, request: Request[Any]) -> Resources:
-    return ((request.header.topic, PUB),)
-
-
 def _heart_beat(services: Services, request: Request[Any]) -> Resources:
     resources: list[tuple[str, int]] = []
-    for consumer in decode_body(HeartbeatData, request.body, REQUEST_BODY_SIZE_MAX).consumer_data_set:
+    for consumer in _body(request, HeartbeatData).consumer_data_set:
         resources += _group(consumer.group_name)
         resources += [(subscription.topic, SUB) for subscription in consumer.subscription_data_set]
     return resources
@@ -245,38 +235,22 @@ def _of_popped(services: Services, request: Request[Any]) -> Resources:
     yield from _group(group)
 
 
-def _of_locks(services: Services, request: Request[Any]) -> Resources:
-    return _group(decode_body(LockBatchBody, request.body, REQUEST_BODY_SIZE_MAX).consumer_group)
-
-
 def _of_assignment(services: Services, request: Request[Any]) -> Resources:
-    asked = decode_body(QueryAssignmentRequestBody, request.body, REQUEST_BODY_SIZE_MAX)
+    asked = _body(request, QueryAssignmentRequestBody)
     yield from _topic(services, asked.topic)
     yield from _group(asked.consumer_group)
 
 
 def _batch_ack(services: Services, request: Request[Any]) -> Iterator[tuple[str, int]]:
-    for ack in decode_body(BatchAckMessageRequestBody, request.body, REQUEST_BODY_SIZE_MAX).acks:
+    for ack in _body(request, BatchAckMessageRequestBody).acks:
         yield from _topic(services, ack.t)
         yield from _group(ack.c)
-
-
-def _view(services: Services, request: Request[Any]) -> Resources:
-    return _of_message(services, request.header.physical_offset, SUB)
 
 
 def _consume_directly(services: Services, request: Request[Any]) -> Resources:
     group = request.header.consumer_group
     yield from _group(group)
     yield from _of_message_id(services, request.header.msg_id, SUB, group)
-
-
-def _end_transaction(services: Services, request: Request[Any]) -> Resources:
-    return _of_message(services, request.header.commit_log_offset, PUB)
-
-
-def _resume_check(services: Services, request: Request[Any]) -> Resources:
-    return _of_message_id(services, request.header.msg_id, PUB)
 
 
 ResourcesOf = Callable[[Services, Request[Any]], Resources]
@@ -286,17 +260,23 @@ _RULES: Final[tuple[tuple[ResourcesOf, tuple[str, ...], tuple[RequestCode, ...]]
     # Writing:
     (_send, _PUB, (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)),
     (_reply, _PUB, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)),
-    (_recall, _PUB, (RequestCode.RECALL_MESSAGE,)),
-    (_end_transaction, _PUB, (RequestCode.END_TRANSACTION,)),
-    (_resume_check, _UPDATE, (RequestCode.RESUME_CHECK_HALF_MESSAGE,)),
+    (lambda services, request: ((request.header.topic, PUB),), _PUB, (RequestCode.RECALL_MESSAGE,)),
+    (lambda services, request: _of_message(services, request.header.commit_log_offset, PUB), _PUB, (
+        RequestCode.END_TRANSACTION,
+    )),
+    (lambda services, request: _of_message_id(services, request.header.msg_id, PUB), _UPDATE, (
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    )),
     # Reading and copying messages:
     (_of_topic_and_consumer_group, _SUB, (
         RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE,
         RequestCode.NOTIFICATION,
     )),
     (_of_topic_and_consumer_group, _GET, (RequestCode.POLLING_INFO,)),
-    (_of_topic, _SUB + _GET, (RequestCode.QUERY_MESSAGE,)),
-    (_view, _GET, (RequestCode.VIEW_MESSAGE_BY_ID,)),
+    (lambda services, request: _topic(services, request.header.topic), _SUB + _GET, (RequestCode.QUERY_MESSAGE,)),
+    (lambda services, request: _of_message(services, request.header.physical_offset, SUB), _GET, (
+        RequestCode.VIEW_MESSAGE_BY_ID,
+    )),
     (_send_back, _SUB, (RequestCode.CONSUMER_SEND_MSG_BACK,)),
     (_consume_directly, _SUB, (RequestCode.CONSUME_MESSAGE_DIRECTLY,)),
     (_of_queue, _GET, (RequestCode.QUERY_CONSUME_QUEUE,)),
@@ -304,14 +284,16 @@ _RULES: Final[tuple[tuple[ResourcesOf, tuple[str, ...], tuple[RequestCode, ...]]
     (_heart_beat, _SUB, (RequestCode.HEART_BEAT,)),
     (_of_consumer_group, _SUB, (RequestCode.UNREGISTER_CLIENT,)),
     (_of_consumer_group, _SUB + _GET, (RequestCode.GET_CONSUMER_LIST_BY_GROUP,)),
-    (_of_locks, _SUB, (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)),
+    (lambda services, request: _group(_body(request, LockBatchBody).consumer_group), _SUB, (
+        RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ,
+    )),
     (_of_assignment, _SUB + _GET, (RequestCode.QUERY_ASSIGNMENT,)),
     (_of_topic_and_consumer_group, _SUB + _GET, (RequestCode.QUERY_CONSUMER_OFFSET,)),
     (_of_topic_and_consumer_group, _SUB + _UPDATE, (RequestCode.UPDATE_CONSUMER_OFFSET,)),
     (_of_popped, _SUB, (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)),
     (_batch_ack, _SUB, (RequestCode.BATCH_ACK_MESSAGE,)),
-    # Queues and topics:
-    (_of_topic_either, _GET, (
+    # Offsets and queue counts of topics:
+    (lambda services, request: _topic(services, request.header.topic, PUB | SUB), _GET, (
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET,
         RequestCode.GET_EARLIEST_MSG_STORETIME, RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO,
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
@@ -319,7 +301,9 @@ _RULES: Final[tuple[tuple[ResourcesOf, tuple[str, ...], tuple[RequestCode, ...]]
     # Groups, for tools:
     (_of_topic_and_group, _UPDATE, (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,)),
     (_clone, _UPDATE, (RequestCode.CLONE_GROUP_OFFSET,)),
-    (_of_group, _GET, (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, RequestCode.QUERY_TOPICS_BY_CONSUMER)),
+    (lambda services, request: _group(request.header.group), _GET, (
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, RequestCode.QUERY_TOPICS_BY_CONSUMER,
+    )),
     (_of_consumer_group, _GET, (RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_CONSUMER_RUNNING_INFO)),
     (_of_progress, _GET, (RequestCode.GET_CONSUME_STATS,)),
     (_of_topic_and_group, _GET, (

@@ -6,7 +6,9 @@ about the cluster. A code without actions there is open to Super users only.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from pocketmq.broker.access.access_table import ACTIONS, RESOURCES, SIGNED_CODES
 from pocketmq.broker.access.acl.access_rules import ADMIN
@@ -26,41 +28,15 @@ from pocketmq.remoting.command import Request
 
 Resource = tuple[str, str]
 """Type and name."""
+B = TypeVar("B", bound=msgspec.Struct)
 ResourcesOf = Callable[[Services, Request[Any]], Iterable[Resource]]
 
 SUPER_ONLY: Final = ("Super", "")
 """Stands for a resource that only Super users may use: a system topic with messages of other topics."""
 
 
-def _clusters(services: Services, request: Request[Any]) -> Iterable[Resource]:
-    return ((CLUSTER, services.config.broker_cluster_name),)
-
-
-def _nothing(services: Services, request: Request[Any]) -> Iterable[Resource]:
-    return ()
-
-
-def _created_topic(services: Services, request: Request[Any]) -> Iterable[Resource]:
-    return ((TOPIC, request.header.topic),)
-
-
-def _created_topics(services: Services, request: Request[Any]) -> Iterable[Resource]:
-    body = decode_body(CreateTopicListRequestBody, request.body or b"{}", REQUEST_BODY_SIZE_MAX)
-    return [(TOPIC, one.topic_name) for one in body.topic_config_list]
-
-
-def _created_group(services: Services, request: Request[Any]) -> Iterable[Resource]:
-    body = decode_body(SubscriptionGroupConfig, request.body or b"{}", REQUEST_BODY_SIZE_MAX)
-    return ((GROUP, body.group_name),)
-
-
-def _created_groups(services: Services, request: Request[Any]) -> Iterable[Resource]:
-    body = decode_body(SubscriptionGroupList, request.body or b"{}", REQUEST_BODY_SIZE_MAX)
-    return [(GROUP, one.group_name) for one in body.group_config_list]
-
-
-def _deleted_group(services: Services, request: Request[Any]) -> Iterable[Resource]:
-    return ((GROUP, request.header.group_name),)
+def _body(request: Request[Any], kind: type[B]) -> B:
+    return decode_body(kind, request.body or b"{}", REQUEST_BODY_SIZE_MAX)
 
 
 def _locked(services: Services, request: Request[Any]) -> Iterator[Resource]:
@@ -90,19 +66,29 @@ def _topics_and_groups(code: int) -> ResourcesOf:
 _OWN_RESOURCES: Final[dict[int, ResourcesOf]] = {
     RequestCode.LOCK_BATCH_MQ: _locked,
     RequestCode.UNLOCK_BATCH_MQ: _locked,
-    RequestCode.UPDATE_AND_CREATE_TOPIC: _created_topic,
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _created_topics,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _created_group,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _created_groups,
-    RequestCode.DELETE_TOPIC_IN_BROKER: _created_topic,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: _deleted_group,
-    **dict.fromkeys(SIGNED_CODES, _nothing),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: lambda _, request: ((TOPIC, request.header.topic),),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: lambda _, request: [
+        (TOPIC, one.topic_name) for one in _body(request, CreateTopicListRequestBody).topic_config_list
+    ],
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: lambda _, request: (
+        (GROUP, _body(request, SubscriptionGroupConfig).group_name),
+    ),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: lambda _, request: [
+        (GROUP, one.group_name) for one in _body(request, SubscriptionGroupList).group_config_list
+    ],
+    RequestCode.DELETE_TOPIC_IN_BROKER: lambda _, request: ((TOPIC, request.header.topic),),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: lambda _, request: ((GROUP, request.header.group_name),),
+    **dict.fromkeys(SIGNED_CODES, lambda *_: ()),
 }
 
 
 def _resources_of(code: int) -> ResourcesOf:
     """Return the function for a code: that of `access_table`, if it has one, else the whole cluster."""
-    return _OWN_RESOURCES.get(code) or (_topics_and_groups(code) if code in RESOURCES else _clusters)
+    if code in _OWN_RESOURCES:
+        return _OWN_RESOURCES[code]
+    if code in RESOURCES:
+        return _topics_and_groups(code)
+    return lambda services, _: ((CLUSTER, services.config.broker_cluster_name),)
 
 
 NEEDED: Final = {code: (actions, _resources_of(code)) for code, actions in ACTIONS.items()}

@@ -32,7 +32,7 @@ class AuthValidator(AccessValidator):
         is_authorized = self._is_authorizing and code not in self._unchecked
         # Authorization needs a signature, because nothing else proves who the user is.
         is_signed = is_authorized or code not in self._unsigned
-        actions, resources_of = NEEDED.get(code, ((), _only_super))
+        actions, resources_of = NEEDED.get(code, ((), lambda *_: (SUPER_ONLY,)))
 
         def check(services: Services, request: Request[Any]) -> None:
             if not is_signed:
@@ -78,7 +78,3 @@ class AuthValidator(AccessValidator):
                     self.refuse(host, f"User:{name} has no permission to access {shown} from {host}: {why} {what}")
         except ValueError as error:
             self.refuse(host, f"body of request code {request.code}: {error}")
-
-
-def _only_super(services: Services, request: Request[Any]) -> tuple[tuple[str, str], ...]:
-    return (SUPER_ONLY,)

@@ -140,7 +140,8 @@ class PlainPermissionManager:
         versions = {"counter": version.counter + 1, "timestamp": self._clock.message_time_ms()}
         documents = self._documents | {path: document | {DATA_VERSION: [versions]}}
         rules = access_rules(documents)
-        atomic_file.replace(Path(path), _dump(documents[path]))
+        text = yaml.safe_dump(documents[path], sort_keys=False, default_flow_style=False, allow_unicode=True)
+        atomic_file.replace(Path(path), text.encode())
         self._seen = self._stamp()
         self._accept(documents, rules)
 
@@ -201,7 +202,3 @@ def _version(document: Mapping[str, Any], now_ms: int) -> DataVersion:
         if isinstance(counter, int) and isinstance(timestamp, int)
         else DataVersion()
     )
-
-
-def _dump(document: Mapping[str, Any]) -> bytes:
-    return yaml.safe_dump(document, sort_keys=False, default_flow_style=False, allow_unicode=True).encode()
