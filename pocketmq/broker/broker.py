@@ -249,7 +249,7 @@ class Broker:
         if not self.store_config.is_slave:
             self._housekeeping += [
                 every(self.store_config.flush_delay_offset_interval / 1000, self._persist_delays),
-                every(self.store_config.timer_flush_interval_ms / 1000, self._persist_marks),
+                every(self.store_config.timer_flush_interval_ms / 1000, lambda: services.delays.mark_in(self._writer)),
             ]
         if (acting_master := services.acting_master) is not None:
             self._housekeeping.append(every(1.0, lambda: acting_master.persist_in(self._writer)))
@@ -269,9 +269,6 @@ class Broker:
         # Cancelled messages first: they are not looked up any more once the progress on the disk has passed them.
         self.services.delay_cancelled.persist_in(self._writer)
         self.services.schedule.persist_in(self._writer)
-
-    def _persist_marks(self) -> None:
-        self.services.delays.mark_in(self._writer)
 
     def _clean(self) -> None:
         try:

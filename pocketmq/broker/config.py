@@ -32,10 +32,6 @@ TEXT_SIZE_MAX: Final = 200
 _HOST: Final = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
 
 
-def _host_name() -> str:
-    return socket.gethostname() or "DEFAULT_BROKER"
-
-
 @dataclass
 class BrokerConfig(MetricsConfig, ConnectionLimits):
     """Apache's BrokerConfig without the keys that have no meaning here. Times in ms unless stated."""
@@ -45,7 +41,7 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     )
     """`host:port`, several separated by `;`. None: the broker does not register."""
     broker_cluster_name: str = setting("DefaultCluster", important=True)
-    broker_name: str = field(default_factory=_host_name, metadata={"important": True})
+    broker_name: str = field(default_factory=lambda: socket.gethostname() or "DEFAULT_BROKER", metadata={"important": True})
     broker_id: int = setting(0, low=0, important=True)
     broker_ip1: str | None = setting(None, key="brokerIP1", important=True)
     """The advertised host, a name or an address. None: the bound address, or the machine's first one if all are bound."""
@@ -350,6 +346,7 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise StartError(f"brokerIP1={config.broker_ip1[:TEXT_SIZE_MAX]}: expected a host name or an address")
     try:
         networks("adminAllow", config.admin_allow)
+        networks("haAllowedHosts", store_config.ha_allowed_hosts)
     except ValueError as error:
         raise StartError(str(error)) from None
     _ = config.namesrv_addresses  # raises StartError for an invalid one
@@ -371,10 +368,6 @@ def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     if store_config.is_slave != (config.broker_id > 0):
         expected = "a slave must have an id of 1 or more" if store_config.is_slave else "a master must have id 0"
         raise StartError(f"brokerId={config.broker_id} with brokerRole={role}: {expected}")
-    try:
-        networks("haAllowedHosts", store_config.ha_allowed_hosts)
-    except ValueError as error:
-        raise StartError(str(error)) from None
     log_file_size = store_config.mapped_file_size_commit_log
     if log_file_size % SECTOR_SIZE:
         raise StartError(f"mappedFileSizeCommitLog={log_file_size}: expected a multiple of {SECTOR_SIZE}")

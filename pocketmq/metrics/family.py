@@ -32,6 +32,11 @@ class Family(NamedTuple):
     rows: Iterable[Row]
 
 
+def plain(name: str, kind: Literal["gauge", "counter", "histogram"], text: str, value: "float | Buckets") -> Family:
+    """Return the family of a metric without labels."""
+    return Family(name, kind, text, (), [((), value)])
+
+
 NODE_LABELS: Final = ("cluster", "node_type", "node_id")
 """Labels of every metric of a server, as in RocketMQ 5."""
 Node = tuple[str, str, str]

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from pocketmq.metrics.family import Family, Row, Source
+from pocketmq.metrics.family import Family, Row, Source, plain
 from pocketmq.metrics.loop_monitor import LoopMonitor
 from pocketmq.metrics.loop_work import LoopStuck, on_loop
 
@@ -103,23 +103,13 @@ class Page:
         return text
 
     def _own(self, is_current: bool) -> Iterable[Family]:
-        yield Family(
-            "pocketmq_event_loop_lag_seconds", "histogram", "How late the event loop runs, measured four times a second.",
-            (), [((), self._monitor.lags.buckets)],
-        )  # fmt: skip
-        yield Family(
-            "pocketmq_event_loop_silence_seconds", "gauge", "How late the event loop is now.",
-            (), [((), self._monitor.silence_s)],
-        )  # fmt: skip
+        lags, silence_s, age_s = self._monitor.lags.buckets, self._monitor.silence_s, time.monotonic() - self._collected_s
+        late, cost = "How late the event loop", "Time that the event loop spent on collecting the figures of this page."
+        yield plain("pocketmq_event_loop_lag_seconds", "histogram", f"{late} runs, measured four times a second.", lags)
+        yield plain("pocketmq_event_loop_silence_seconds", "gauge", f"{late} is now.", silence_s)
         if is_current:
-            yield Family(
-                "pocketmq_metrics_age_seconds", "gauge", "Age of the figures of the servers on this page.",
-                (), [((), time.monotonic() - self._collected_s)],
-            )  # fmt: skip
-            yield Family(
-                "pocketmq_metrics_collect_seconds", "gauge",
-                "Time that the event loop spent on collecting the figures of this page.", (), [((), self._loop_s)],
-            )  # fmt: skip
+            yield plain("pocketmq_metrics_age_seconds", "gauge", "Age of the figures of the servers on this page.", age_s)
+            yield plain("pocketmq_metrics_collect_seconds", "gauge", cost, self._loop_s)
 
     def _process_text(self, exposition: "Exposition") -> bytes:
         if self._process is None:

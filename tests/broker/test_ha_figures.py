@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.ha.replica_lag import ReplicaLag
+from pocketmq.broker.ha.ha_connection import ReplicaLag
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import KVTable, decode_body
 from pocketmq.remoting.client import RemotingClient

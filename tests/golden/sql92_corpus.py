@@ -10,8 +10,8 @@ import json
 import random
 from pathlib import Path
 
-from pocketmq.broker.filter.expression import ExpressionError, Not, parse
-from pocketmq.broker.filter.expression_code import function_of
+from pocketmq.broker.filter.expression import ExpressionError, Not, parsing, result_of
+from pocketmq.broker.filter.expression_code import function_steps
 from pocketmq.store.format.properties import entries_from
 
 Messages = list[str]
@@ -189,11 +189,11 @@ def expressions(chance: random.Random, count: int, *, with_words_of_5: bool = Tr
 def our_verdicts(text: str, found: Messages) -> str:
     """Return one letter per message: T if the expression selects it, F if its negation does, else -; X if it is invalid."""
     try:
-        tree = parse(text)
+        tree = result_of(parsing(text))
     except ExpressionError:
         return "X"
     run = [entries_from(properties.encode()) for properties in found]
-    verdicts = zip(function_of(tree)(run), function_of(Not(tree))(run), strict=True)
+    verdicts = zip(result_of(function_steps(tree))(run), result_of(function_steps(Not(tree)))(run), strict=True)
     return "".join("T" if is_wanted else "F" if is_refused else "-" for is_wanted, is_refused in verdicts)
 
 

@@ -154,11 +154,6 @@ def check_size(text: str, size_max: int) -> None:
         raise ExpressionError(f"{has}, the limit is {size_max} (maxFilterExpressionLength)")
 
 
-def parse(text: str) -> Node:
-    """Return the tree of an expression; its root is a condition. Raises ExpressionError."""
-    return result_of(parsing(text))
-
-
 def result_of(steps: Generator[None, None, T]) -> T:
     """Return the result of all `steps`, run at once."""
     while True:
@@ -170,7 +165,7 @@ def result_of(steps: Generator[None, None, T]) -> T:
 
 
 def parsing(text: str) -> Generator[None, None, Node]:
-    """Parse an expression, some tokens a step. The result is that of `parse`."""
+    """Parse an expression, some tokens a step. The result is its tree, whose root is a condition. Raises ExpressionError."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
     text = _without_comments(text)

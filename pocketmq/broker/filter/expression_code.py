@@ -51,7 +51,6 @@ from pocketmq.broker.filter.expression import (
     Property,
     TextTest,
     Truth,
-    result_of,
 )
 from pocketmq.broker.filter.java_values import Long, Value
 from pocketmq.store.format.properties import (
@@ -84,11 +83,6 @@ def function_steps(tree: Node) -> Generator[None, None, Judge]:
     yield
     indexing = _Writer(is_indexed=True)
     return (yield from indexing.function(indexing.lines(tree)))
-
-
-def function_of(tree: Node) -> Judge:
-    """Return the function of a parsed expression. Raises RecursionError for one that is nested too deep."""
-    return result_of(function_steps(tree))
 
 
 _decoded = lru_cache(maxsize=8)(text_of)

@@ -78,7 +78,6 @@ class EscapeBridge:
         self._turns = 0
         self._is_draining = False
         self._failures = RefusalLog(log)
-        self.escaped_total = 0
 
     def waits(self, source: Hashable) -> bool:
         return source in self._tasks
@@ -137,7 +136,6 @@ class EscapeBridge:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         self._stored.add(source)
-        self.escaped_total += 1
 
     async def _try(self, topic: str, header: Callable[[_Place], CommandHeader], body: bytes) -> bool:
         try:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pocketmq.broker.ha.replica_lag import ReplicaLag
 from pocketmq.remoting.listener import Connection
 from pocketmq.store.ha.replica import Replica, ReplicaError
 
@@ -18,6 +17,40 @@ UNSENT_MAX: Final = 512 << 10
 """Bytes in the socket's buffer above which no further frame is added."""
 SENT_AT_ONCE: Final = 1 << 20
 """Bytes that are sent to one slave before other work is done."""
+
+
+class ReplicaLag:
+    """The time by which a slave lags behind. Offsets are physical offsets, times monotonic seconds.
+
+    One end of the log is timed at a time: from its turn of the event loop until the slave has acknowledged it. So the cost
+    does not depend on the number of records, and the lag of a slave that stands still grows from the first record that it
+    lacks.
+    """
+
+    def __init__(self) -> None:
+        self._end_offset = -1
+        """The end that is timed; -1 if none is."""
+        self._since_s = 0.0
+        self._last_s = 0.0
+        """How long the acknowledgement of the last timed end took."""
+
+    def written(self, end_offset: int, acknowledged_offset: int, now_s: float) -> None:
+        """Note that the log ends at `end_offset`."""
+        if self._end_offset < 0 and end_offset > acknowledged_offset:
+            self._end_offset, self._since_s = end_offset, now_s
+
+    def acknowledged(self, offset: int, now_s: float) -> None:
+        """Note that the slave has the log up to `offset`."""
+        if 0 <= self._end_offset <= offset:
+            self._last_s = now_s - self._since_s
+            self._end_offset = -1
+
+    def lag_ms(self, end_offset: int, acknowledged_offset: int, now_s: float) -> int:
+        """Return 0 if the slave has everything, else how long it takes or has taken to acknowledge."""
+        if acknowledged_offset >= end_offset:
+            return 0
+        waiting_s = now_s - self._since_s if self._end_offset >= 0 else 0.0
+        return round(max(waiting_s, self._last_s) * 1000)
 
 
 class HAConnection(Connection):

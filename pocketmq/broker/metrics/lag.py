@@ -23,7 +23,8 @@ def reading(services: Services, limited: Limited[tuple[str, str]]) -> Generator[
     """Read the lag of all groups. Return the rows of groups that have their own, and the sum of all other groups, if any."""
     rows: list[Lag] = []
     lag = ready = count = 0
-    pairs = [_pair(key) for key in services.offsets.table]
+    keys = [key.partition(TOPIC_GROUP_SEPARATOR) for key in services.offsets.table]
+    pairs = [(topic, group) for topic, _, group in keys]
     yield
     limited.keep(pairs)
     yield
@@ -38,11 +39,6 @@ def reading(services: Services, limited: Limited[tuple[str, str]]) -> Generator[
             lag, ready, count = lag + row.lag, ready + row.ready, count + 1
         yield
     return rows, Lag("", "", lag, ready, -1, -1) if count else None
-
-
-def _pair(key: str) -> tuple[str, str]:
-    topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
-    return topic, group
 
 
 def _row(services: Services, topic: str, group: str, with_times: bool) -> Lag:

@@ -84,9 +84,14 @@ class BrokerStats:
         counter = self.gets.get((group, topic, queue_id))
         if counter is None and len(self.gets) < COUNTERS_MAX:
             counter = self.gets[group, topic, queue_id] = Counter()
-        if counter is not None:
-            counter.count_get(nums, size, took_s, from_disk)
-        self.get_total.count_get(nums, size, took_s, from_disk)
+        for one in (self.get_total,) if counter is None else (counter, self.get_total):
+            one.nums += nums
+            one.size += size
+            one.times += 1
+            one.took_s += took_s
+            if from_disk:
+                one.disk_nums += nums
+                one.disk_size += size
         if took_s > self.get_max_s:
             self.get_max_s = took_s
 

@@ -35,16 +35,6 @@ class Counter(msgspec.Struct, gc=False):
     history: "History | None" = None
     """Samples of its values, from the first sample on."""
 
-    def count_get(self, nums: int, size: int, took_s: float, from_disk: bool) -> None:
-        """Count a pull that found messages."""
-        self.nums += nums
-        self.size += size
-        self.times += 1
-        self.took_s += took_s
-        if from_disk:
-            self.disk_nums += nums
-            self.disk_size += size
-
 
 class SampleTime(NamedTuple):
     number: int
