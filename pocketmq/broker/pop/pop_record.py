@@ -92,12 +92,6 @@ class CheckPoint(msgspec.Struct, omit_defaults=False):
         """Return the queue offsets of the messages."""
         return [self.so + difference for difference in (self.d or range(self.n))]
 
-    def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool) -> Message:
-        """Return the message to be put, without its stored properties. The popped messages become visible at `due_ms`;
-        `is_delay` keeps that independent of the calendar."""
-        key = f"{self.t}@{self.q}@{self.so}@{self.c}@{self.pt}@{self.bn}@{CHECK_POINT_TAG}"
-        return _message(self, topic, queue_id, CHECK_POINT_TAG, key, due_ms - AHEAD_MS, host, now_ms, is_delay)
-
 
 class Ack(msgspec.Struct, omit_defaults=True):
     """Ack of one message, `ao`, or of those in the list `aol`; other fields as in `CheckPoint`."""
@@ -120,25 +114,28 @@ class Ack(msgspec.Struct, omit_defaults=True):
         """Return the queue offsets of the messages."""
         return [self.ao] if self.aol is None else self.aol
 
-    def message(self, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool) -> Message:
-        """Return the message to be put, as in `CheckPoint`."""
-        key = f"{self.t}@{self.q}@{self.ao}@{self.c}@{self.pt}@{self.bn}@{ACK_TAG}"
-        tag = ACK_TAG if self.aol is None else BATCH_ACK_TAG
+
+def revive_message(
+    entry: CheckPoint | Ack, topic: str, queue_id: int, due_ms: int, host: bytes, now_ms: int, *, is_delay: bool
+) -> Message:
+    """Return the message of a check point or an ack to be put, without its stored properties.
+
+    The popped messages become visible at `due_ms`; `is_delay` keeps that independent of the calendar.
+    """
+    if isinstance(entry, CheckPoint):
+        tag, queue_offset, end = CHECK_POINT_TAG, entry.so, CHECK_POINT_TAG
+        due_ms -= AHEAD_MS
+    else:
+        tag, queue_offset, end = ACK_TAG if entry.aol is None else BATCH_ACK_TAG, entry.ao, ACK_TAG
         if due_ms - now_ms > AHEAD_MS + ACK_AHEAD_MS:
             due_ms -= ACK_AHEAD_MS
         else:
             is_delay = False
-        return _message(self, topic, queue_id, tag, key, due_ms, host, now_ms, is_delay)
-
-
-def _message(
-    body: CheckPoint | Ack, topic: str, queue_id: int, tag: str, key: str, due_ms: int, host: bytes, now_ms: int,
-    is_delay: bool,
-) -> Message:  # fmt: skip
+    key = f"{entry.t}@{entry.q}@{queue_offset}@{entry.c}@{entry.pt}@{entry.bn}@{end}"
     properties = {TAGS: tag, UNIQ_KEY: key, TIMER_DELIVER_MS: str(due_ms)}
     if is_delay:
         properties[TIMER_DELAY_MS] = str(due_ms - now_ms)  # precedes the absolute time, which Apache's broker uses
-    return Message(topic, queue_id, _encode(body), host, host, born_timestamp_ms=now_ms, properties=properties)
+    return Message(topic, queue_id, _encode(entry), host, host, born_timestamp_ms=now_ms, properties=properties)
 
 
 _encode = msgspec.json.Encoder().encode

@@ -27,6 +27,7 @@ from pocketmq.broker.pop.pop_record import (
     normal_topic_of,
     read_revive_record,
     retry_topic_of,
+    revive_message,
 )
 from pocketmq.broker.put.put import STALE_IN_COPIES, MessagePutter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
@@ -286,7 +287,7 @@ class PopReviveService:
         due_ms = visible_ms + self._steps.shift_since_ms(entry.pt)
         # No delay is used while store times stand still, after the calendar was set back.
         is_delay = self._store.commit_log.last_store_timestamp_ms <= now_ms
-        message = entry.message(self.topic, queue_id, due_ms, self._store_host, now_ms, is_delay=is_delay)
+        message = revive_message(entry, self.topic, queue_id, due_ms, self._store_host, now_ms, is_delay=is_delay)
         if not self._putter.delay(message):
             message.properties_bytes = encode_properties(message.properties).encode()
         return self._putter.put_at_once(message)
