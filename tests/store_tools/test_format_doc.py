@@ -10,8 +10,8 @@ from pocketmq.store.format import layout
 from pocketmq.store.format.key_hash import key_hashes
 from pocketmq.store.format.record import BadRecordError, check_record, decode_record, is_blank, physical_offset_of
 from pocketmq.store.index.index_file import IndexFile
-from pocketmq.store_tools.explain import format_doc
 from pocketmq.store_tools.explain.drawing import parsed
+from tests.store_tools import format_doc
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECORDS = ("record", "record_v2", "golden_record", "filler")
@@ -31,7 +31,7 @@ def accepted(data: bytes, physical_offset: int) -> bool:
 
 def test_document_is_up_to_date() -> None:
     text = format_doc.DOCUMENT.read_text()
-    assert format_doc.render(text) == text, "run: python -m pocketmq.store_tools.explain.format_doc"
+    assert format_doc.render(text) == text, "run: python -m tests.store_tools.format_doc"
 
 
 def test_every_field_of_every_declaration_is_described() -> None:

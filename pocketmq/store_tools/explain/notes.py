@@ -1,4 +1,4 @@
-"""Short meanings of all fields in `layout`, for docs/format.md and `explain`."""
+"""Short meanings of the fields that `explain` shows, by declaration of `layout`; docs/format.md has them too."""
 
 from typing import Final
 
@@ -63,14 +63,6 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "master_flushed_offset": "5.x only, zero in 4.9.4; a physical offset",
         "confirm_physical_offset": "5.x only, zero in 4.9.4; a physical offset",
     },
-    "CHECKPOINT_SEAL": {
-        "physic_msg_timestamp_ms": "as above",
-        "logics_msg_timestamp_ms": "as above",
-        "index_msg_timestamp_ms": "as above",
-        "master_flushed_offset": "as above",
-        "confirm_physical_offset": "as above",
-        "seal": "`504D5143`, then the CRC-32 of the preceding 40 bytes",
-    },
     "TIMER_WHEEL_SLOT": {
         "time": "delivery time of the slot in seconds; units of another time are outdated",
         "first_position": "position of the slot's oldest unit in the timer log; -1: none",
@@ -116,27 +108,5 @@ NOTES: Final[dict[str, dict[str, str]]] = {
         "delivered_before_ms": "as above",
         "delivered_before_offset": "as above",
         "seal": "as above, with the CRC-32 of the preceding 48 bytes",
-    },
-    "MARK_HEADER": {
-        "seal": "CRC-32 of all bytes that follow, up to the end of the payload",
-        "magic": "`504D514D`",
-        "size": "size of the payload, which follows this header",
-        "sequence": "incremented with each write: the newer of two slots has the greater number",
-        "boot": "CRC-32 that identifies the running kernel and the mount: a live slot is valid only if both are the same",
-    },
-    "LEVEL_MARK": {
-        "level": "1 is the first",
-        "next_offset": "all earlier messages of its queue are delivered",
-        "physical_offset": "physical offset of the record before next_offset: if it is another one, the row is ignored",
-    },
-    "TIMER_STATE": {
-        "read_time_ms": "as in timercheck",
-        "log_end": "as in timercheck",
-        "queue_offset": "as in timercheck",
-        "delivered_before_ms": "as in timercheck",
-        "delivered_before_offset": "as in timercheck",
-        "log_begin": "position from which on no file of the timer log may be missing; -1: unknown",
-        "log_sum": "CRC-32 of the units in the last file of the timer log, up to log_end; -1: unknown",
-        "wheel_sum": "CRC-32 of timerwheel after a clean stop; else -1",
     },
 }

@@ -1,7 +1,7 @@
 """Generator of the tables and examples of docs/format.md, from the declarations in `layout` and PocketMQ's encoders.
 
 The text of the document is written by hand. The blocks between `<!-- fields NAME -->`, `<!-- example NAME -->` or
-`<!-- checks -->` and `<!-- end -->` are generated; `python -m pocketmq.store_tools.explain.format_doc` renders them again.
+`<!-- checks -->` and `<!-- end -->` are generated; `python -m tests.store_tools.format_doc` renders them again.
 """
 
 import re
@@ -26,10 +26,45 @@ from pocketmq.store.log.quarantine import filler_record
 from pocketmq.store.queue.queue_checksums import FileSum
 from pocketmq.store.recovery.clean_stop import CleanStop, IndexEnd, QueueEnd, encode
 from pocketmq.store.timer.timer_store import TimerStore
+from pocketmq.store_tools.explain import notes
 from pocketmq.store_tools.explain.drawing import parsed
-from pocketmq.store_tools.explain.notes import NOTES
 
-DOCUMENT: Final = Path(__file__).resolve().parents[3] / "docs" / "format.md"
+NOTES: Final = {
+    **notes.NOTES,
+    "CHECKPOINT_SEAL": {
+        "physic_msg_timestamp_ms": "as above",
+        "logics_msg_timestamp_ms": "as above",
+        "index_msg_timestamp_ms": "as above",
+        "master_flushed_offset": "as above",
+        "confirm_physical_offset": "as above",
+        "seal": "`504D5143`, then the CRC-32 of the preceding 40 bytes",
+    },
+    "MARK_HEADER": {
+        "seal": "CRC-32 of all bytes that follow, up to the end of the payload",
+        "magic": "`504D514D`",
+        "size": "size of the payload, which follows this header",
+        "sequence": "incremented with each write: the newer of two slots has the greater number",
+        "boot": "CRC-32 that identifies the running kernel and the mount: a live slot is valid only if both are the same",
+    },
+    "LEVEL_MARK": {
+        "level": "1 is the first",
+        "next_offset": "all earlier messages of its queue are delivered",
+        "physical_offset": "physical offset of the record before next_offset: if it is another one, the row is ignored",
+    },
+    "TIMER_STATE": {
+        "read_time_ms": "as in timercheck",
+        "log_end": "as in timercheck",
+        "queue_offset": "as in timercheck",
+        "delivered_before_ms": "as in timercheck",
+        "delivered_before_offset": "as in timercheck",
+        "log_begin": "position from which on no file of the timer log may be missing; -1: unknown",
+        "log_sum": "CRC-32 of the units in the last file of the timer log, up to log_end; -1: unknown",
+        "wheel_sum": "CRC-32 of timerwheel after a clean stop; else -1",
+    },
+}
+"""The notes of `explain`, and those about fields that it does not show."""
+
+DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "format.md"
 _BLOCK: Final = re.compile(r"(<!-- (fields|example|checks) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
 _BYTES_A_LINE: Final = 16
 _V6_FLAGS: Final = layout.BORNHOST_V6_FLAG | layout.STOREHOSTADDRESS_V6_FLAG
