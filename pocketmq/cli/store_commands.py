@@ -69,7 +69,8 @@ def _run(command: str, **values: Any) -> int:
             from pocketmq.cli import rejoin as rejoining
 
             return rejoining.rejoin(options, complaints)
-        return commands.COMMANDS[command](options, complaints)
+        exit_code: int = getattr(commands, command)(options, complaints)
+        return exit_code
     except BrokenPipeError:
         raise
     except (NotAStoreError, StoreError) as error:
@@ -80,7 +81,7 @@ def _run(command: str, **values: Any) -> int:
 
 def _command(name: str, *params: click.Parameter, **about: Any) -> click.Command:
     """Return `pocketmq store NAME`."""
-    return Command(name, callback=partial(_run, name), params=list(params), **about)
+    return Command(name, callback=partial(_run, "import_" if name == "import" else name), params=list(params), **about)
 
 
 verify = _command(

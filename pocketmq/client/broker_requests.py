@@ -6,11 +6,11 @@ because this client sends no transactional messages; it is oneway, and the broke
 
 import asyncio
 import logging
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pocketmq.client.message import MessageExt, decode_messages
+from pocketmq.client.message import decode_messages
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,6 +20,10 @@ from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, Consu
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
 from pocketmq.runtime.peer_text import clipped
+
+if TYPE_CHECKING:
+    from pocketmq.client.client_instance import ClientInstance
+    from pocketmq.client.consumer import PushConsumer
 
 log = logging.getLogger("client")
 
@@ -40,48 +44,20 @@ class ConsumeMessageDirectlyResult(msgspec.Struct, rename="camel"):
     auto_commit: bool = True
 
 
-class GroupMember(Protocol):
-    """The consumer to which the requests are addressed."""
-
-    group: str
-
-    def allocate_now(self) -> None:
-        """Allocate the queues again soon, because the group has changed."""
-
-    def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Continue the queues at these consumer offsets soon; those of other clients are ignored."""
-
-    def offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """Return the consumer offsets of the allocated queues of a topic."""
-
-    def running_info(self, with_stacks: bool) -> dict[str, Any]:
-        """Return ConsumerRunningInfo."""
-
-    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Give a message to its listener. Raises LookupError if no listener takes its topic."""
-
-
-class Asked(Protocol):
-    """The client that serves the requests, with its consumer if it has one."""
-
-    member: GroupMember | None
-    asked_tasks: set[asyncio.Task[None]]
-
-
-def _member(asked: Asked, group: str) -> GroupMember:
+def _member(asked: "ClientInstance", group: str) -> "PushConsumer":
     if asked.member is None or asked.member.group != group:
         remark = f"The Consumer Group <{clipped(group)}> not exist in this consumer"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
     return asked.member
 
 
-def notify_consumer_ids_changed(asked: Asked, request: Request[ConsumerGroupRequestHeader]) -> None:
+def notify_consumer_ids_changed(asked: "ClientInstance", request: Request[ConsumerGroupRequestHeader]) -> None:
     """Trigger a new allocation of the queues. The request is oneway."""
     if asked.member is not None:
         asked.member.allocate_now()
 
 
-def reset_consumer_client_offset(asked: Asked, request: Request[ResetOffsetRequestHeader]) -> None:
+def reset_consumer_client_offset(asked: "ClientInstance", request: Request[ResetOffsetRequestHeader]) -> None:
     """Continue at the offsets in the body, a map with queues as keys or a list. The request is oneway."""
     member = _member(asked, request.header.group)
     try:
@@ -103,20 +79,20 @@ def _offset(value: Any) -> int:
     return offset
 
 
-def get_consumer_status(asked: Asked, request: Request[ConsumerStatusRequestHeader]) -> Response:
+def get_consumer_status(asked: "ClientInstance", request: Request[ConsumerStatusRequestHeader]) -> Response:
     """Return the consumer offsets of the allocated queues of a topic."""
     offsets = _member(asked, request.header.group).offsets(request.header.topic)
     rows = ((fastjson.object_key(q.broker_name, q.queue_id, q.topic), offset) for q, offset in offsets.items())
     return Response(body=fastjson.dumps({"messageQueueTable": fastjson.object_map(rows)}))
 
 
-def get_consumer_running_info(asked: Asked, request: Request[ConsumerRunningInfoRequestHeader]) -> Response:
+def get_consumer_running_info(asked: "ClientInstance", request: Request[ConsumerRunningInfoRequestHeader]) -> Response:
     """Return settings, subscriptions, queues and rates of the consumer; with jstackEnable also its stacks."""
     info = _member(asked, request.header.consumer_group).running_info(request.header.jstack_enable)
     return Response(body=fastjson.dumps(info))
 
 
-def consume_message_directly(asked: Asked, request: Request[ConsumeMessageDirectlyRequestHeader]) -> Deferred:
+def consume_message_directly(asked: "ClientInstance", request: Request[ConsumeMessageDirectlyRequestHeader]) -> Deferred:
     """Give the message in the body to its listener; the answer comes when the listener has finished."""
     member = _member(asked, request.header.consumer_group)
     if len(asked.asked_tasks) >= DIRECTLY_MAX:

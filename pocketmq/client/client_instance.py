@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.client import broker_requests
 from pocketmq.client.access import PLAIN, Access
@@ -19,6 +19,9 @@ from pocketmq.remoting.command import Body, RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.consumer import UnregisterClientRequestHeader
+
+if TYPE_CHECKING:
+    from pocketmq.client.consumer import PushConsumer
 
 log = logging.getLogger("client")
 
@@ -47,7 +50,7 @@ class ClientInstance:
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
         self.producer_group: str | None = None
         self.consumer_data: Callable[[], ConsumerData] | None = None
-        self.member: broker_requests.GroupMember | None = None
+        self.member: PushConsumer | None = None
         """The consumer to which brokers send requests."""
         self.asked_tasks: set[asyncio.Task[None]] = set()
         """Tasks that consume a message directly, at a broker's request."""

@@ -35,7 +35,7 @@ from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt,
 from pocketmq.client.message_check import check_group, check_tags, check_topic
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_consumer import PullConsumer
-from pocketmq.client.rebalance import allocate_averagely
+from pocketmq.client.route import allocate_averagely
 from pocketmq.client.running_info import running_info
 from pocketmq.client.send_back import send_back
 from pocketmq.remoting.bodies import ConsumerData, ConsumerIdList, MessageQueue, SubscriptionData, decode_body
@@ -187,9 +187,7 @@ class PushConsumer:
         """Continue queues at the offsets that a broker has sent, after the messages in the listeners."""
         resets, self._resets = self._resets, {}
         works = [self._held[queue] for queue in resets if queue in self._held and not self._is_finishing]
-        for work in works:
-            work.drop()
-        await asyncio.gather(*(work.task for work in works), return_exceptions=True)
+        await _finish(works)
         for work in works:
             begin = ProcessQueue(work.queue, resets[work.queue])
             self._take(begin)
@@ -219,13 +217,11 @@ class PushConsumer:
 
     async def _drop(self, queues: list[MessageQueue]) -> None:
         works = [self._held.pop(queue) for queue in queues]
-        for work in works:
-            work.drop()
-        await asyncio.gather(*(work.task for work in works), return_exceptions=True)
+        await _finish(works)
         for work in works:
             await self._commit(work)
 
-    # Requests of brokers (broker_requests.GroupMember)
+    # Requests of brokers (client/broker_requests)
 
     def allocate_now(self) -> None:
         """Allocate the queues again at once."""
@@ -358,6 +354,13 @@ class PushConsumer:
                 work.committed_offset = offset_now
         except (OSError, TimeoutError, RemotingError) as failure:
             log.warning("consumer offset %d of %s could not be stored: %s", offset_now, work.queue, failure)
+
+
+async def _finish(works: list[ProcessQueue]) -> None:
+    """Wait until the messages in the listeners are consumed, and take no further ones."""
+    for work in works:
+        work.drop()
+    await asyncio.gather(*(work.task for work in works), return_exceptions=True)
 
 
 def subscription(topic: str, tags: str) -> SubscriptionData:

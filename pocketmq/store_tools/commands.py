@@ -1,9 +1,9 @@
-"""The commands of `pocketmq store`: one function per command, which returns the exit code."""
+"""The commands of `pocketmq store`: one function per command, named after it, which returns the exit code."""
 
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Final
@@ -124,13 +124,3 @@ def import_(options: SimpleNamespace, complaints: Printer) -> int:
         complaints.print(line)
     complaints.print(str(result))
     return 1 if result.refused else 0
-
-
-COMMANDS: Final[dict[str, Callable[[SimpleNamespace, Printer], int]]] = {
-    "verify": verify,
-    "dump": dump,
-    "explain": explain,
-    "repair": repair,
-    "export": export,
-    "import": import_,
-}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.client.rebalance import allocate_averagely
+from pocketmq.client.route import allocate_averagely
 from pocketmq.remoting.bodies import MessageQueue
 
 QUEUES = st.integers(0, 40).map(lambda count: [MessageQueue(f"b{i % 3}", i // 3, "T") for i in range(count)])

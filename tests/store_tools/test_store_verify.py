@@ -192,19 +192,19 @@ def test_units_after_the_log_end_reveal_a_lost_end(root: Path) -> None:
     overwrite(path, position, bytes(16384 - position))
     result = verified(root)
     finding = only(result.findings.kept, "log end")
-    assert result.exit_code == 1 and "10 queue units" in finding.what and result.log_end == first_lost.physical_offset
+    assert result.exit_code == 1 and "10 queue units" in finding.what and result.end == first_lost.physical_offset
 
 
 def test_left_over_records_after_the_end_are_no_damage(tmp_path: Path) -> None:
     """Apache's broker leaves old bytes after a truncation; here they are records without queue units."""
     root = made(tmp_path / "store", 20)
     longer = made(tmp_path / "longer", 40)
-    end = verified(root).log_end
+    end = verified(root).end
     name = f"commitlog/{0:020}"
-    assert end + 200 < verified(longer).log_end
+    assert end + 200 < verified(longer).end
     overwrite(root / name, end + 60, (longer / name).read_bytes()[end + 60 :])
     result = verified(root)
-    assert (result.exit_code, kinds(result), result.log_end) == (0, {"left-over"}, end)
+    assert (result.exit_code, kinds(result), result.end) == (0, {"left-over"}, end)
     assert result.records == 24
 
 

@@ -64,12 +64,12 @@ def _run_worker(stretch: Stretch) -> RangeResult:
 
 
 class LogCheck:
-    """One check of the log; `total`: the results of all ranges; its end is the end of the log."""
+    """One check of the log, whose results are added to a total: its end is the end of the log."""
 
-    def __init__(self, files: StoreFiles, plan: CheckPlan, *, running: bool, workers: int) -> None:
+    def __init__(self, files: StoreFiles, plan: CheckPlan, total: RangeResult, *, running: bool, workers: int) -> None:
         """`running`: a broker holds the lock. `workers` 0: one per core."""
-        self.begin = files.log.min_offset
-        self.total = RangeResult(end=self.begin)
+        self._total = total
+        total.end = files.log.min_offset
         self._files = files
         self._plan = plan
         self._running = running
@@ -130,29 +130,29 @@ class LogCheck:
 
     def _take(self, stretch: Stretch, found: RangeResult) -> bool:
         """Append the result of a range to the total; return False if the log ends before it."""
-        if found.first < 0 or self.total.end >= stretch.stop:
+        if found.first < 0 or self._total.end >= stretch.stop:
             return True
-        if found.first > self.total.end:
-            self._merge(self._own.run(self.total.end, found.first, True))
-            if self.total.end < found.first and not self._is_damage(self.total.end, found.first):
+        if found.first > self._total.end:
+            self._merge(self._own.run(self._total.end, found.first, True))
+            if self._total.end < found.first and not self._is_damage(self._total.end, found.first):
                 return False
-            self.total.end = max(self.total.end, found.first)
-        if found.first < self.total.end:
-            found = self._own.run(self.total.end, stretch.stop, True)
+            self._total.end = max(self._total.end, found.first)
+        if found.first < self._total.end:
+            found = self._own.run(self._total.end, stretch.stop, True)
         self._merge(found)
         return True
 
     def _merge(self, found: RangeResult) -> None:
-        self.total.merge(found)
+        self._total.merge(found)
         for gap in found.gaps:
             self._add_gap(gap)
 
     # --- judging ---------------------------------------------------------------------------------------------------
 
     def _add_gap(self, gap: Gap) -> None:
-        self.total.gaps.append(gap)
+        self._total.gaps.append(gap)
         what = f"{gap.end - gap.begin} bytes at physical offset {gap.begin} are not a valid record: {gap.reason}"
-        self.total.findings.add(self._at(gap.begin, "log damage", what, QUARANTINE))
+        self._total.findings.add(self._at(gap.begin, "log damage", what, QUARANTINE))
 
     def _at(self, physical_offset: int, kind: str, what: str, advice: str, severity: Severity = Severity.LOG) -> Finding:
         file = self._files.log.file_at(physical_offset)
@@ -172,21 +172,21 @@ class LogCheck:
     def _judge_end(self) -> None:
         """Check that the log ends at unwritten bytes or at the end of a file, not in the middle of a record."""
         deadline = time.monotonic() + PATIENCE_S
-        while (reason := self._why_torn(self.total.end)) and self._running and time.monotonic() < deadline:
+        while (reason := self._why_torn(self._total.end)) and self._running and time.monotonic() < deadline:
             time.sleep(POLL_S)
         if reason and not self._running:
-            what = f"the log's last record, at physical offset {self.total.end}, is torn: {reason}"
-            self.total.findings.add(self._at(self.total.end, "log end", what, CUT))
+            what = f"the log's last record, at physical offset {self._total.end}, is torn: {reason}"
+            self._total.findings.add(self._at(self._total.end, "log end", what, CUT))
         elif (
             not self._running  # else records are being written there
-            and why_invalid(self._files.log, self.total.end)
-            and first_valid(self._files.log, self.total.end + 1, self._files.log.end_offset) is not None
-            and why_invalid(self._files.log, self.total.end)  # again: an undetected broker may have appended since
+            and why_invalid(self._files.log, self._total.end)
+            and first_valid(self._files.log, self._total.end + 1, self._files.log.end_offset) is not None
+            and why_invalid(self._files.log, self._total.end)  # again: an undetected broker may have appended since
         ):
             what = (
                 "after the log's end there are records from before an earlier truncation; no queue or index refers to them"
             )
-            self.total.findings.add(self._at(self.total.end, "left-over", what, CUT, Severity.NOTE))
+            self._total.findings.add(self._at(self._total.end, "left-over", what, CUT, Severity.NOTE))
 
     def _why_torn(self, end: int) -> str:
         """Return why the record at the log's end is invalid; "" if no record begins there, by its offset field."""

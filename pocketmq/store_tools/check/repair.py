@@ -16,9 +16,8 @@ from pocketmq.store.log.quarantine import apply
 from pocketmq.store.offline.log_walk import Gap, LogWalk, read_record
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store_tools.check import report
-from pocketmq.store_tools.check.log_check import LogCheck
 from pocketmq.store_tools.check.queue_check import Misnumbered
-from pocketmq.store_tools.check.verify import Verify
+from pocketmq.store_tools.check.verify import Verification, Verify
 from pocketmq.store_tools.files.stopped_store import stopped_store
 from pocketmq.store_tools.files.store_files import StoreFiles
 
@@ -47,16 +46,14 @@ class Repair:
     def run(self, *, queues: bool, index: bool, quarantine: bool, is_agreed: bool) -> int:
         """Repair the store; return the exit code of the second `verify`, or EXIT_REFUSED if nothing was done."""
         before = self._look("before", self._files)
-        log = before.log
-        assert log is not None
-        gaps = log.total.gaps
+        gaps = before.gaps
         if gaps and not quarantine:
             self._say(
                 f"nothing is done: the log is damaged in {len(gaps)} places. With --quarantine the damaged bytes are "
                 f"saved in {self._root}/quarantine and replaced by fillers, so that the messages after them are served"
             )
             return EXIT_REFUSED
-        self._say_plan(log, before.misnumbered, queues=queues, index=index)
+        self._say_plan(before, queues=queues, index=index)
         if not is_agreed and not agreed(self._console):
             self._say("nothing is done")
             return EXIT_REFUSED
@@ -76,26 +73,25 @@ class Repair:
                 self._store.shutdown()
         for line in found.lines():
             self._say(line)
-        return self._look("after", StoreFiles(self._root, self._commit_log_folder)).result.exit_code
+        return self._look("after", StoreFiles(self._root, self._commit_log_folder)).exit_code
 
-    def _look(self, when: str, files: StoreFiles) -> Verify:
-        verify = Verify(files)
+    def _look(self, when: str, files: StoreFiles) -> Verification:
         with report.progress_bar(self._console, f"verify {when}") as progress:
-            verify.run(progress)
-        report.show(verify.result, self._console)
-        return verify
+            result = Verify(files).run(progress)
+        report.show(result, self._console)
+        return result
 
     def _say(self, text: str) -> None:
         self._console.print(text)
 
-    def _say_plan(self, log: LogCheck, misnumbered: list[Misnumbered], *, queues: bool, index: bool) -> None:
-        end, size = log.total.end, log.total.end - log.begin
+    def _say_plan(self, before: Verification, *, queues: bool, index: bool) -> None:
+        end, size = before.end, before.end - before.log_begin
         self._say(f"repair of {self._root}:")
-        for gap in log.total.gaps:
+        for gap in before.gaps:
             size_bad = gap.end - gap.begin
             self._say(f"- {size_bad} bytes at physical offset {gap.begin} are moved to quarantine/ and replaced by fillers")
-        if misnumbered:
-            self._say(f"- the wrong queue offset in {len(misnumbered)} records is corrected")
+        if before.misnumbered:
+            self._say(f"- the wrong queue offset in {len(before.misnumbered)} records is corrected")
         if queues:
             self._say(f"- all queues and the index are deleted and rebuilt from {size:,} bytes of log, which are read once")
         elif index:

@@ -17,7 +17,6 @@ from pocketmq.store_tools.files.value_text import time_text
 EXIT_VALID: Final = 0
 EXIT_LOG: Final = 1
 EXIT_DERIVED: Final = 2
-EXIT_UNREADABLE: Final = 3
 
 _SEVERITY: Final = {
     Severity.LOG: ("damage", "red"),
@@ -45,8 +44,8 @@ def progress_bar(console: Printer, description: str) -> Iterator[Callable[[int, 
 
 def show(result: Verification, console: Printer) -> None:
     """Print a summary and one line per finding, the worst last, where the user sees it first on a terminal."""
-    size = result.log_end - result.log_begin
-    offsets = f"physical offsets {result.log_begin} to {result.log_end}"
+    size = result.end - result.log_begin
+    offsets = f"physical offsets {result.log_begin} to {result.end}"
     newest = f", the newest stored at {time_text(result.last_store_timestamp_ms)}" if result.records else ""
     holes = f", {result.holes:,} holes" if result.holes else ""
     rows = {
@@ -89,7 +88,7 @@ def as_document(result: Verification) -> dict[str, Any]:
         "verdict": _VERDICT[result.exit_code][0],
         "running": result.running,
         "logBegin": result.log_begin,
-        "logEnd": result.log_end,
+        "logEnd": result.end,
         "logFiles": result.log_files,
         "records": result.records,
         "queues": result.queues,

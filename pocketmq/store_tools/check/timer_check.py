@@ -6,18 +6,8 @@ from typing import Final
 import numpy as np
 
 from pocketmq.store.disk.file_disk import FileDisk
+from pocketmq.store.format import layout
 from pocketmq.store.format.config_document import decode_document
-from pocketmq.store.format.layout import (
-    BLANK_MAGIC_CODE,
-    TIMER_CHECKPOINT_FILE_SIZE,
-    TIMER_CHECKPOINT_STRUCT,
-    TIMER_LOG_BLANK_SIZE,
-    TIMER_LOG_UNIT_DTYPE,
-    TIMER_LOG_UNIT_SIZE,
-    TIMER_MAGIC_BITS,
-    TIMER_WHEEL_SLOT_DTYPE,
-    TIMER_WHEEL_SLOT_SIZE,
-)
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.timer import timer_check
@@ -77,9 +67,9 @@ class TimerCheck:
     def _check_checkpoint(self, path: str) -> int | None:
         """Return the time up to which slots are delivered; None if it cannot be read."""
         data = self._files.bytes_of("config", "timercheck") or b""
-        if len(data) != TIMER_CHECKPOINT_FILE_SIZE:
+        if len(data) != layout.TIMER_CHECKPOINT_FILE_SIZE:
             return None  # reported by `_check_sums`
-        read_time_ms, log_end, queue_offset = TIMER_CHECKPOINT_STRUCT.unpack_from(data)[:3]
+        read_time_ms, log_end, queue_offset = layout.TIMER_CHECKPOINT_STRUCT.unpack_from(data)[:3]
         if not self._log.min_offset <= log_end <= self._log.end_offset and log_end:
             what = f"log_end is {log_end}, but the timer log has bytes {self._log.min_offset} to {self._log.end_offset}"
             self._add("timercheck", path, 8, what)
@@ -103,20 +93,25 @@ class TimerCheck:
         """Check that units have known bits and a size, and point before the CommitLog's end and to an earlier unit."""
         log_end = self._files.log.end_offset
         for file in self._log.files:
-            units_max = max(file.size - TIMER_LOG_BLANK_SIZE, 0) // TIMER_LOG_UNIT_SIZE
+            units_max = max(file.size - layout.TIMER_LOG_BLANK_SIZE, 0) // layout.TIMER_LOG_UNIT_SIZE
             for first in range(0, units_max, _UNITS_AT_ONCE):
                 count = min(_UNITS_AT_ONCE, units_max - first)
-                data = file.read(first * TIMER_LOG_UNIT_SIZE, count * TIMER_LOG_UNIT_SIZE)
-                units = data[: len(data) // TIMER_LOG_UNIT_SIZE * TIMER_LOG_UNIT_SIZE].view(TIMER_LOG_UNIT_DTYPE)
+                data = file.read(first * layout.TIMER_LOG_UNIT_SIZE, count * layout.TIMER_LOG_UNIT_SIZE)
+                units = data[: len(data) // layout.TIMER_LOG_UNIT_SIZE * layout.TIMER_LOG_UNIT_SIZE].view(
+                    layout.TIMER_LOG_UNIT_DTYPE
+                )
                 written = units["size"] != 0
-                positions = file.start_offset + (first + np.arange(len(units))) * TIMER_LOG_UNIT_SIZE
-                wrong = (units["size"] != TIMER_LOG_UNIT_SIZE) & (units["magic"] != BLANK_MAGIC_CODE)
-                wrong |= units["magic"].astype(np.int64) & ~TIMER_MAGIC_BITS != 0
+                positions = file.start_offset + (first + np.arange(len(units))) * layout.TIMER_LOG_UNIT_SIZE
+                wrong = (units["size"] != layout.TIMER_LOG_UNIT_SIZE) & (units["magic"] != layout.BLANK_MAGIC_CODE)
+                wrong |= units["magic"].astype(np.int64) & ~layout.TIMER_MAGIC_BITS != 0
                 wrong |= (units["physical_offset"] < 0) | (units["physical_offset"] >= log_end) | (units["record_size"] <= 0)
                 wrong |= (units["previous_position"] < -1) | (units["previous_position"] >= positions)
                 for number in np.flatnonzero(wrong & written).tolist():
                     self._add(
-                        "timer log", file.path, (first + number) * TIMER_LOG_UNIT_SIZE, "this is not a valid timer-log unit"
+                        "timer log",
+                        file.path,
+                        (first + number) * layout.TIMER_LOG_UNIT_SIZE,
+                        "this is not a valid timer-log unit",
                     )
                 if not written.all():
                     break
@@ -129,20 +124,25 @@ class TimerCheck:
         if not os.path.exists(path):
             return
         size = os.path.getsize(path)
-        slot_count = size // TIMER_WHEEL_SLOT_SIZE
-        if not slot_count or size % TIMER_WHEEL_SLOT_SIZE:
+        slot_count = size // layout.TIMER_WHEEL_SLOT_SIZE
+        if not slot_count or size % layout.TIMER_WHEEL_SLOT_SIZE:
             self._add(
-                "timer wheel", path, -1, f"the file has {size} bytes, which is not a multiple of {TIMER_WHEEL_SLOT_SIZE}"
+                "timer wheel",
+                path,
+                -1,
+                f"the file has {size} bytes, which is not a multiple of {layout.TIMER_WHEEL_SLOT_SIZE}",
             )
             return
-        step = _SLOTS_AT_ONCE * TIMER_WHEEL_SLOT_SIZE
+        step = _SLOTS_AT_ONCE * layout.TIMER_WHEEL_SLOT_SIZE
         with self._files.file(path).open() as file:
             for start in range(0, size, step):
                 if file.next_data(start) >= start + step:
                     continue
                 data = file.read(start, step)
-                slots = data[: len(data) // TIMER_WHEEL_SLOT_SIZE * TIMER_WHEEL_SLOT_SIZE].view(TIMER_WHEEL_SLOT_DTYPE)
-                numbers = start // TIMER_WHEEL_SLOT_SIZE + np.arange(len(slots))
+                slots = data[: len(data) // layout.TIMER_WHEEL_SLOT_SIZE * layout.TIMER_WHEEL_SLOT_SIZE].view(
+                    layout.TIMER_WHEEL_SLOT_DTYPE
+                )
+                numbers = start // layout.TIMER_WHEEL_SLOT_SIZE + np.arange(len(slots))
                 filled = slots["time"] > 0
                 wrong = filled & (slots["time"].astype(np.int64) % slot_count != numbers)
                 to_come = filled & (slots["time"].astype(np.int64) * 1000 >= read_time_ms)
@@ -152,7 +152,7 @@ class TimerCheck:
                 wrong |= to_come & (slots["first_position"] > slots["last_position"])
                 wrong |= slots["time"] < 0
                 for number in np.flatnonzero(wrong).tolist():
-                    position = start + number * TIMER_WHEEL_SLOT_SIZE
+                    position = start + number * layout.TIMER_WHEEL_SLOT_SIZE
                     self._add(
                         "timer wheel",
                         path,

@@ -5,7 +5,6 @@ so the log contains the records of all their entries and units; and records with
 """
 
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,25 +34,23 @@ _PATIENCE_AT_REST_S: Final = 0.2
 
 
 @dataclass
-class Verification:
-    """Result of `verify`: numbers of the checked items, and findings."""
+class Verification(RangeResult):
+    """Result of `verify`: of the whole log, numbers of the other items checked, and all findings."""
 
-    root: str
-    findings: Findings = field(default_factory=Findings)
+    root: str = ""
     running: bool = False
     log_begin: int = 0
-    log_end: int = 0
     log_files: int = 0
-    records: int = 0
     queues: int = 0
-    units: int = 0
     holes: int = 0
     index_files: int = 0
     index_entries: int = 0
-    # Topic -> number of records of a topic that was deleted, or deleted and created again; they belong to no queue.
-    outlived: Counter[str] = field(default_factory=Counter)
-    last_store_timestamp_ms: int = 0
     seconds: float = 0.0
+    misnumbered: list[Misnumbered] = field(default_factory=list)
+
+    @property
+    def units(self) -> int:
+        return self.matched.total()
 
     @property
     def exit_code(self) -> int:
@@ -80,10 +77,7 @@ class Verify:
         self._with_index = with_index
         self._delay_levels = delay_levels
         self._range_size = range_size
-        self.result = Verification(files.root)
-        # Used by `repair`.
-        self.log: LogCheck | None = None
-        self.misnumbered: list[Misnumbered] = []
+        self.result = Verification(root=files.root)
 
     def run(self, on_progress: OnProgress = lambda done, total: None) -> Verification:
         started = time.monotonic()
@@ -102,19 +96,14 @@ class Verify:
             files.root, files.commit_log_folder, self._check_crc, queues, index, self._delay_levels,
             topics is None, topics or frozenset(), max(ends, default=0), dropped_topics(files),
         )  # fmt: skip
-        log = self.log = LogCheck(files, plan, running=result.running, workers=self._workers)
-        log.run(on_progress, self._range_size)
-        total = log.total
-        findings.merge(total.findings)
-        self._look_again(total, plan)
-        self._check_units(total, plan)
-        check_checkpoint_times(files, times, total.last_store_timestamp_ms, findings)
-        TimerCheck(files, findings, total.last_store_timestamp_ms, running=result.running).run()
+        result.log_begin = files.log.min_offset
+        LogCheck(files, plan, result, running=result.running, workers=self._workers).run(on_progress, self._range_size)
+        self._look_again(plan)
+        self._check_units(plan)
+        check_checkpoint_times(files, times, result.last_store_timestamp_ms, findings)
+        TimerCheck(files, findings, result.last_store_timestamp_ms, running=result.running).run()
         check_level_offsets(files, findings)
-        result.log_begin, result.log_end, result.log_files = log.begin, total.end, len(files.log.files)
-        result.records, result.outlived = total.records, total.outlived
-        result.last_store_timestamp_ms = total.last_store_timestamp_ms
-        result.queues, result.units = len(queues), total.matched.total()
+        result.log_files, result.queues = len(files.log.files), len(queues)
         result.index_files = len(index or [])
         result.index_entries = sum(check.facts.header.index_count - 1 for check in index or [])
         result.seconds = time.monotonic() - started
@@ -150,29 +139,29 @@ class Verify:
 
     # --- missing units and entries ---------------------------------------------------------------------------------
 
-    def _look_again(self, total: RangeResult, plan: CheckPlan) -> None:
+    def _look_again(self, plan: CheckPlan) -> None:
         """Look up records without unit or index entry again: a running broker may have written it since."""
-        began = time.monotonic()
-        units, keys = total.missing_units.kept, total.missing_keys.kept
+        began, result = time.monotonic(), self.result
+        units, keys = result.missing_units.kept, result.missing_keys.kept
         while True:
             units = [one for one in units if not self._has_unit(*one)]
             keys = [one for one in keys if not self._has_key(*one)]
             # The lock of a broker on another machine or in another container is not visible, but the log then grows.
-            is_alive = self.result.running or not why_invalid(self._files.log, total.end)
+            is_alive = result.running or not why_invalid(self._files.log, result.end)
             patience_s = PATIENCE_S if is_alive else _PATIENCE_AT_REST_S
             if not (units or keys) or time.monotonic() - began > patience_s:
                 break
             time.sleep(POLL_S)
-        findings = self.result.findings
+        findings = result.findings
         for key, queue_offset, physical_offset in units:
             what = f"the record at physical offset {physical_offset} has no unit {queue_offset} in queue {key[0]}/{key[1]}"
             folder = self._files.path(f"consumequeue/{key[0]}/{key[1]}")
             findings.differs("queue lacks", folder, -1, what, REPAIR_QUEUES, physical_offset)
         if units:
-            findings.count_more("queue lacks", total.missing_units.count - len(total.missing_units.kept))
+            findings.count_more("queue lacks", result.missing_units.count - len(result.missing_units.kept))
         folder = self._files.path("index")
         if plan.index == [] and keys:
-            what = f"there is no index, so {total.missing_keys.count} keys of records cannot be found"
+            what = f"there is no index, so {result.missing_keys.count} keys of records cannot be found"
             advice = f"{REPAIR_INDEX}; if the broker has messageIndexEnable=false, verify with --no-index"
             findings.differs("index missing", folder, -1, what, advice)
             return
@@ -180,7 +169,7 @@ class Verify:
             what = f"a key of the record at physical offset {physical_offset} is not in the index (hash {key_hash})"
             findings.differs("index lacks", folder, -1, what, REPAIR_INDEX, physical_offset)
         if keys:
-            findings.count_more("index lacks", total.missing_keys.count - len(total.missing_keys.kept))
+            findings.count_more("index lacks", result.missing_keys.count - len(result.missing_keys.kept))
 
     def _has_unit(self, key: QueueKey, queue_offset: int, physical_offset: int) -> bool:
         if physical_offset < self._files.log.min_offset or queue_offset < 0:
@@ -195,15 +184,15 @@ class Verify:
         newest_first = index_files(self._files, reversed(self._files.index_paths()))
         return any(offset == physical_offset for index in newest_first for _, offset in index.find({key_hash}))
 
-    def _check_units(self, total: RangeResult, plan: CheckPlan) -> None:
+    def _check_units(self, plan: CheckPlan) -> None:
         """Check the units of the queues that have more units than matching records."""
-        findings, folder = self.result.findings, self._files.log.folder
-        check = UnitCheck(self._files, total.gaps, total.end)
+        result, folder = self.result, self._files.log.folder
+        findings = result.findings
+        check = UnitCheck(self._files, result.gaps, result.end)
         for key, extent in plan.queues.items():
-            if total.matched[key] != extent.end - extent.first:
+            if result.matched[key] != extent.end - extent.first:
                 check.run(key, extent, findings)
-        self.result.holes = check.holes
-        self.misnumbered = check.misnumbered
+        result.holes, result.misnumbered = check.holes, check.misnumbered
         for one in check.misnumbered:
             findings.drop(one.physical_offset, {"queue lacks", "queue unit"})
             file = self._files.log.file_at(one.physical_offset)
@@ -222,7 +211,7 @@ class Verify:
             findings.add(Finding(Severity.NOTE, "lost", folder, -1, what))
         if check.ahead:
             # A unit that points exactly at the end was written for a record there, which is lost.
-            severity = Severity.LOG if check.ahead_from == total.end else Severity.DERIVED
-            what = f"the log ends at physical offset {total.end}, but {check.ahead} queue units point after it"
+            severity = Severity.LOG if check.ahead_from == result.end else Severity.DERIVED
+            what = f"the log ends at physical offset {result.end}, but {check.ahead} queue units point after it"
             advice = f"restore the lost part from a copy; without one, {REPAIR_QUEUES}"
             findings.add(Finding(severity, "log end", folder, -1, what, advice))

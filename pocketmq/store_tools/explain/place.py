@@ -6,24 +6,7 @@ from typing import Any, Final
 import click
 
 from pocketmq.runtime.command_line.printer import Printer
-from pocketmq.store.format.layout import (
-    BLANK_UNIT_SIZE,
-    CHECKPOINT_FILE_SIZE,
-    CONSUME_QUEUE_EXT_FIXED_SIZE,
-    CONSUME_QUEUE_EXT_SIZE_MAX,
-    CONSUME_QUEUE_UNIT_SIZE,
-    CONSUME_QUEUE_UNIT_STRUCT,
-    HOLE_TAGS_CODE,
-    INDEX_ENTRY_SIZE,
-    INDEX_ENTRY_STRUCT,
-    INDEX_HEADER_SIZE,
-    INDEX_SLOT_SIZE,
-    RECORD,
-    TIMER_CHECKPOINT_SIZE,
-    TIMER_LOG_UNIT_SIZE,
-    TIMER_MARK_POSITION,
-    TIMER_WHEEL_SLOT_SIZE,
-)
+from pocketmq.store.format import layout
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH
 from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
@@ -132,20 +115,20 @@ def _record_around(files: StoreFiles, file: RowFile, position: int) -> int | Non
 
 def _unit(files: StoreFiles, file: RowFile, position: int) -> Drawing:
     topic, queue_id = file.path.split("/")[-3], file.path.split("/")[-2]
-    begin = position - position % CONSUME_QUEUE_UNIT_SIZE
-    queue_offset = (file.start_offset + begin) // CONSUME_QUEUE_UNIT_SIZE
-    data = file.read(begin, CONSUME_QUEUE_UNIT_SIZE).tobytes()
+    begin = position - position % layout.CONSUME_QUEUE_UNIT_SIZE
+    queue_offset = (file.start_offset + begin) // layout.CONSUME_QUEUE_UNIT_SIZE
+    data = file.read(begin, layout.CONSUME_QUEUE_UNIT_SIZE).tobytes()
     drawing = Drawing(f"queue unit {queue_offset} of {topic}/{queue_id}, byte {begin} of {file.path}", begin, position)
-    if len(data) < CONSUME_QUEUE_UNIT_SIZE:
+    if len(data) < layout.CONSUME_QUEUE_UNIT_SIZE:
         drawing.wrong("the file ends in the middle of the unit")
         return drawing
-    physical_offset, size, code = CONSUME_QUEUE_UNIT_STRUCT.unpack(data)
+    physical_offset, size, code = layout.CONSUME_QUEUE_UNIT_STRUCT.unpack(data)
     meanings = {}
     if not any(data):
         drawing.below("unwritten: the queue ends here or earlier")
-    elif (physical_offset, size) == (0, BLANK_UNIT_SIZE):
+    elif (physical_offset, size) == (0, layout.BLANK_UNIT_SIZE):
         drawing.below("a blank unit: it precedes the first message of a queue whose older messages are deleted")
-    elif code == HOLE_TAGS_CODE:
+    elif code == layout.HOLE_TAGS_CODE:
         drawing.below("a hole: its record was damaged and moved to quarantine; pulls skip it")
         _record_values(drawing, files, physical_offset, size)
     elif (values := _record_values(drawing, files, physical_offset, size)) is not None:
@@ -164,7 +147,7 @@ def _record_values(drawing: Drawing, files: StoreFiles, physical_offset: int, si
     if reason:
         drawing.wrong(f"there is no valid record at physical offset {physical_offset}: {reason}")
         return None
-    values = {field.name: field.value for field in parsed(RECORD, bytes(record_bytes(files.log, physical_offset)))}
+    values = {field.name: field.value for field in parsed(layout.RECORD, bytes(record_bytes(files.log, physical_offset)))}
     if size is not None and values["total_size"] != size:
         drawing.wrong(f"the record has {values['total_size']} bytes")
     return values
@@ -179,16 +162,21 @@ def _compare(drawing: Drawing, values: dict[str, Any], topic: str, queue_id: str
 
 def _ext(file: RowFile, position: int) -> Drawing:
     """Draw a unit of consumequeue_ext. It is found by the sizes of the units before it, from the beginning of the file."""
-    data = _bytes(file.path, 0, position + CONSUME_QUEUE_EXT_SIZE_MAX)
+    data = _bytes(file.path, 0, position + layout.CONSUME_QUEUE_EXT_SIZE_MAX)
     begin = 0
     while begin + 2 <= len(data):
         size = int.from_bytes(data[begin : begin + 2], "big", signed=True)
-        if size < CONSUME_QUEUE_EXT_FIXED_SIZE or begin + size > position:
+        if size < layout.CONSUME_QUEUE_EXT_FIXED_SIZE or begin + size > position:
             break
         begin += size
     title = f"unit of consumequeue_ext, address {file.start_offset + begin - (1 << 63)}, byte {begin} of {file.path}"
+    return _fields(title, begin, position, "CONSUME_QUEUE_EXT_UNIT", data[begin:])
+
+
+def _fields(title: str, begin: int, position: int, name: str, data: bytes) -> Drawing:
+    """Draw the fields of `layout.NAME`."""
     drawing = Drawing(title, begin, position)
-    drawing.fields("CONSUME_QUEUE_EXT_UNIT", data[begin:])
+    drawing.fields(name, data)
     return drawing
 
 
@@ -205,25 +193,25 @@ def _index(files: StoreFiles, file: RowFile, position: int) -> Drawing:
         facts = index_file(file)
     except DamagedFileError as error:
         raise PlaceError(str(error)) from None
-    if position < INDEX_HEADER_SIZE:
-        drawing = Drawing(f"header of index file {path}", 0, position)
-        drawing.fields("INDEX_HEADER", file.read(0, INDEX_HEADER_SIZE).tobytes())
-        drawing.below(f"{facts.slot_count} slots from byte {INDEX_HEADER_SIZE} on")
+    if position < layout.INDEX_HEADER_SIZE:
+        data = file.read(0, layout.INDEX_HEADER_SIZE).tobytes()
+        drawing = _fields(f"header of index file {path}", 0, position, "INDEX_HEADER", data)
+        drawing.below(f"{facts.slot_count} slots from byte {layout.INDEX_HEADER_SIZE} on")
         drawing.below(f"room for {facts.entry_count_max} entries from byte {facts.entries_start} on")
         return drawing
     if position < facts.entries_start:
-        slot = (position - INDEX_HEADER_SIZE) // INDEX_SLOT_SIZE
-        begin = INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE
+        slot = (position - layout.INDEX_HEADER_SIZE) // layout.INDEX_SLOT_SIZE
+        begin = layout.INDEX_HEADER_SIZE + slot * layout.INDEX_SLOT_SIZE
         drawing = Drawing(f"slot {slot} of index file {path}, byte {begin}", begin, position)
-        number = drawing.fields("INDEX_SLOT", file.read(begin, INDEX_SLOT_SIZE).tobytes())["entry_number"]
+        number = drawing.fields("INDEX_SLOT", file.read(begin, layout.INDEX_SLOT_SIZE).tobytes())["entry_number"]
         if number:
             drawing.below(f"entry {number} is at byte {facts.entry_position(number)}")
         return drawing
-    number = (position - facts.entries_start) // INDEX_ENTRY_SIZE
+    number = (position - facts.entries_start) // layout.INDEX_ENTRY_SIZE
     begin = facts.entry_position(number)
     drawing = Drawing(f"entry {number} of index file {path}, byte {begin}", begin, position)
-    data = file.read(begin, INDEX_ENTRY_SIZE).tobytes()
-    key_hash, physical_offset, time_diff_s, _ = INDEX_ENTRY_STRUCT.unpack(data)
+    data = file.read(begin, layout.INDEX_ENTRY_SIZE).tobytes()
+    key_hash, physical_offset, time_diff_s, _ = layout.INDEX_ENTRY_STRUCT.unpack(data)
     meanings = {
         "key_hash": f"|String.hashCode| of topic#key; slot {key_hash % facts.slot_count}",
         "time_diff_s": f"after the file's begin: {time_text(facts.header.begin_timestamp_ms + 1000 * time_diff_s)}",
@@ -248,34 +236,32 @@ def _tell_keys(drawing: Drawing, files: StoreFiles, physical_offset: int) -> Non
 
 
 def _timer_unit(path: str, start: int, position: int) -> Drawing:
-    begin = position - position % TIMER_LOG_UNIT_SIZE
+    begin = position - position % layout.TIMER_LOG_UNIT_SIZE
     drawing = Drawing(f"unit at byte {start + begin} of the timer log, byte {begin} of {path}", begin, position)
-    data = _bytes(path, begin, TIMER_LOG_UNIT_SIZE)
-    if len(data) < TIMER_LOG_UNIT_SIZE:
+    data = _bytes(path, begin, layout.TIMER_LOG_UNIT_SIZE)
+    if len(data) < layout.TIMER_LOG_UNIT_SIZE:
         drawing.fields("TIMER_LOG_BLANK", data)
         return drawing
     values = drawing.fields("TIMER_LOG_UNIT", data)
-    if values["size"] == TIMER_LOG_UNIT_SIZE:
+    if values["size"] == layout.TIMER_LOG_UNIT_SIZE:
         drawing.below(f"it belongs to the slot of {time_text(values['write_time_ms'] + values['delay_ms'])}")
     return drawing
 
 
 def _timer_slot(path: str, position: int) -> Drawing:
-    begin = position - position % TIMER_WHEEL_SLOT_SIZE
-    drawing = Drawing(f"slot {begin // TIMER_WHEEL_SLOT_SIZE} of {path}, byte {begin}", begin, position)
-    drawing.fields("TIMER_WHEEL_SLOT", _bytes(path, begin, TIMER_WHEEL_SLOT_SIZE))
-    return drawing
+    begin = position - position % layout.TIMER_WHEEL_SLOT_SIZE
+    title = f"slot {begin // layout.TIMER_WHEEL_SLOT_SIZE} of {path}, byte {begin}"
+    return _fields(title, begin, position, "TIMER_WHEEL_SLOT", _bytes(path, begin, layout.TIMER_WHEEL_SLOT_SIZE))
 
 
 def _timer_checkpoint(path: str, position: int) -> Drawing:
-    if position >= TIMER_MARK_POSITION:
-        drawing = Drawing(f"live mark of {path}, byte {TIMER_MARK_POSITION}", TIMER_MARK_POSITION, position)
-        drawing.fields("TIMER_MARK", _bytes(path, TIMER_MARK_POSITION, 1 << 12))
-        return drawing
-    begin = 0 if position < TIMER_CHECKPOINT_SIZE else TIMER_CHECKPOINT_SIZE
-    drawing = Drawing(f"{path}, byte {begin}", begin, position)
-    drawing.fields("TIMER_CHECKPOINT_SEAL" if begin else "TIMER_CHECKPOINT", _bytes(path, begin, 1 << 12))
-    return drawing
+    name, begin = "TIMER_CHECKPOINT", 0
+    if position >= layout.TIMER_MARK_POSITION:
+        name, begin = "TIMER_MARK", layout.TIMER_MARK_POSITION
+    elif position >= layout.TIMER_CHECKPOINT_SIZE:
+        name, begin = "TIMER_CHECKPOINT_SEAL", layout.TIMER_CHECKPOINT_SIZE
+    title = f"{'live mark of ' if name == 'TIMER_MARK' else ''}{path}, byte {begin}"
+    return _fields(title, begin, position, name, _bytes(path, begin, 1 << 12))
 
 
 # --- checkpoint -------------------------------------------------------------------------------------------------------
@@ -285,8 +271,8 @@ def _checkpoint(path: str, position: int) -> Drawing:
     data = _bytes(path, 0, 1 << 20)
     drawing = Drawing(f"checkpoint {path}", 0, position)
     drawing.fields("CHECKPOINT", data)
-    if len(data) != CHECKPOINT_FILE_SIZE:
-        drawing.wrong(f"the file has {len(data)} bytes instead of {CHECKPOINT_FILE_SIZE}")
+    if len(data) != layout.CHECKPOINT_FILE_SIZE:
+        drawing.wrong(f"the file has {len(data)} bytes instead of {layout.CHECKPOINT_FILE_SIZE}")
     return drawing
 
 

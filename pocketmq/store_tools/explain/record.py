@@ -6,20 +6,11 @@ from typing import Any, Final
 from isal.isal_zlib import crc32
 
 from pocketmq.runtime.peer_text import escaped
+from pocketmq.store.format import layout
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 from pocketmq.store.format.host import host_text
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
-from pocketmq.store.format.layout import (
-    BLANK,
-    BLANK_MAGIC_CODE,
-    BORNHOST_V6_FLAG,
-    EXT_ADDRESS_MAX,
-    MESSAGE_MAGIC_CODE,
-    MESSAGE_MAGIC_CODE_V2,
-    RECORD,
-    STOREHOSTADDRESS_V6_FLAG,
-)
 from pocketmq.store.format.message import (
     COMPRESSED_FLAG,
     MULTI_TAGS_FLAG,
@@ -39,36 +30,35 @@ from pocketmq.store_tools.files.store_files import StoreFiles
 from pocketmq.store_tools.files.value_text import COMPRESSION_MASK, COMPRESSIONS, time_text
 
 _TRANSACTIONS: Final = {0x4: "prepared", 0x8: "commit", 0xC: "rolled back"}
-_MAGICS: Final = {MESSAGE_MAGIC_CODE: "a record, version 1", MESSAGE_MAGIC_CODE_V2: "a record, version 2 (long topic)"}
+_MAGICS: Final = {
+    layout.MESSAGE_MAGIC_CODE: "a record, version 1",
+    layout.MESSAGE_MAGIC_CODE_V2: "a record, version 2 (long topic)",
+}
 _SHOWN_UNWRITTEN: Final = 16
 
 
 def flag_names(sys_flag: int) -> str:
     """Return the names of the bits of sysFlag."""
-    names = []
-    if sys_flag & COMPRESSED_FLAG:
-        names.append(f"body compressed, {COMPRESSIONS.get(sys_flag & COMPRESSION_MASK, 'unknown algorithm')}")
-    if sys_flag & MULTI_TAGS_FLAG:
-        names.append("multi tags")
-    if kind := _TRANSACTIONS.get(sys_flag & TRANSACTION_TYPE_MASK):
-        names.append(f"transaction {kind}" + (" (in no queue)" if sys_flag & TRANSACTION_UNQUEUED_FLAG else ""))
-    if sys_flag & BORNHOST_V6_FLAG:
-        names.append("born host IPv6")
-    if sys_flag & STOREHOSTADDRESS_V6_FLAG:
-        names.append("store host IPv6")
-    if sys_flag & 0x40:
-        names.append("needs unwrap")
-    if sys_flag & 0x80:
-        names.append("inner batch")
-    return ", ".join(names) or "no flag set"
+    algorithm = COMPRESSIONS.get(sys_flag & COMPRESSION_MASK, "unknown algorithm")
+    kind = _TRANSACTIONS.get(sys_flag & TRANSACTION_TYPE_MASK)
+    names = {
+        COMPRESSED_FLAG: f"body compressed, {algorithm}",
+        MULTI_TAGS_FLAG: "multi tags",
+        TRANSACTION_TYPE_MASK: f"transaction {kind}{' (in no queue)' if sys_flag & TRANSACTION_UNQUEUED_FLAG else ''}",
+        layout.BORNHOST_V6_FLAG: "born host IPv6",
+        layout.STOREHOSTADDRESS_V6_FLAG: "store host IPv6",
+        0x40: "needs unwrap",
+        0x80: "inner batch",
+    }
+    return ", ".join(name for bits, name in names.items() if sys_flag & bits) or "no flag set"
 
 
 def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
-    """Return the drawing of the record, BLANK or unwritten bytes at `position` of a log file. Raises OSError."""
+    """Return the drawing of the record, layout.BLANK or unwritten bytes at `position` of a log file. Raises OSError."""
     physical_offset = file.start_offset + position
     reason = why_invalid(files.log, physical_offset)
     head = file.read(position, 8).tobytes()
-    if len(head) == 8 and int.from_bytes(head[4:], "big", signed=True) == BLANK_MAGIC_CODE:
+    if len(head) == 8 and int.from_bytes(head[4:], "big", signed=True) == layout.BLANK_MAGIC_CODE:
         return _draw_blank(file, position, head, mark)
     if reason == UNWRITTEN or len(head) < 8:
         drawing = Drawing(f"physical offset {physical_offset}: {UNWRITTEN}", position, mark)
@@ -81,7 +71,7 @@ def draw(files: StoreFiles, file: RowFile, position: int, mark: int) -> Drawing:
     data = file.read(position, whole).tobytes()
     what = "invalid record" if reason else "record"
     drawing = Drawing(f"{what} at physical offset {physical_offset}, byte {position} of {file.path}", position, mark)
-    fields = list(parsed(RECORD, data))
+    fields = list(parsed(layout.RECORD, data))
     values = {field.name: field.value for field in fields}
     for field in fields:
         _draw_field(drawing, field, values, physical_offset, file.size - position)
@@ -100,11 +90,13 @@ def _tell_next(drawing: Drawing, files: StoreFiles, physical_offset: int) -> Non
 
 def _draw_blank(file: RowFile, position: int, head: bytes, mark: int) -> Drawing:
     drawing = Drawing(f"BLANK: the end of {file.path}, at byte {position}", position, mark)
-    size, magic_code = parsed(BLANK, head)
+    size, magic_code = parsed(layout.BLANK, head)
     room = file.size - position
     wrong = "" if size.value == room else f"the rest of the file has {room} bytes"
     drawing.row(0, size.data, size.name, str(size.value), "bytes up to the end of the file, these 8 included", wrong)
-    drawing.row(4, magic_code.data, magic_code.name, f"0x{BLANK_MAGIC_CODE & 0xFFFFFFFF:08X}", "the next record did not fit")
+    drawing.row(
+        4, magic_code.data, magic_code.name, f"0x{layout.BLANK_MAGIC_CODE & 0xFFFFFFFF:08X}", "the next record did not fit"
+    )
     drawing.below(f"the log continues at physical offset {file.end_offset}")
     return drawing
 
@@ -222,7 +214,7 @@ def code_meaning(code: int, topic: str, values: dict[str, Any]) -> str:
     """Return the meaning of a unit's tags code, compared with the fields of its record."""
     properties = decode_properties(values["properties"])
     tags = properties.get(TAGS)
-    if code <= EXT_ADDRESS_MAX:
+    if code <= layout.EXT_ADDRESS_MAX:
         return f"the address {code + (1 << 63)} in consumequeue_ext"
     if topic == SCHEDULE_TOPIC and "DELAY" in properties:
         due = DelayLevels(DEFAULT_MESSAGE_DELAY_LEVEL).delay_ms(int(values["queue_id"]) + 1)
