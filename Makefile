@@ -16,6 +16,7 @@
 # make simulate SEEDS=10000   random histories of the store on a simulated disk with power cuts and errors
 # make check-set   a set of masters and slaves under kills and cut networks: which messages are lost, doubled, late
 # make fuzz FUZZ_ARGS="--inputs 5000000"   coverage-guided fuzzing of all code that reads untrusted bytes
+# make fuzz-lane FUZZ_RUNS=5000000   the same for the compiled lane, by libFuzzer; needs cargo and a C++ compiler
 # make damage DAMAGE_ARGS="--every"   a broker on a store with each of its files damaged, each bit flipped
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -32,6 +33,7 @@ TESTS ?= tests
 PYTEST_ARGS ?=
 SPARK_FOLDER ?= bench-store
 SEEDS ?= 1000
+FUZZ_RUNS ?= 5000000
 # Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
 PROCESSES ?= 5
 PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
@@ -40,7 +42,7 @@ JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar lane demo test test-python test-jvm test-quick check simulate check-set fuzz damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
+.PHONY: help setup jar lane demo test test-python test-jvm test-quick check simulate check-set fuzz fuzz-lane damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -73,10 +75,12 @@ $(VENV)/bin/pip:
 	echo "creating $(VENV) with $$python"; \
 	$$python -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/.spark: pyproject.toml | $(VENV)/bin/pip
+LANE_SOURCES := $(wildcard pocketmq/lane/crate/Cargo.* pocketmq/lane/crate/src/*.rs)
+
+$(VENV)/.spark: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
 	$(call install,spark)
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
+$(VENV)/.dev: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
 	$(call install,spark$(COMMA)dev)
 	@touch $(VENV)/.spark
 
@@ -111,6 +115,7 @@ check: $(VENV)/.dev jar
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+	@! command -v cargo >/dev/null || (cd pocketmq/lane/crate && cargo fmt --check && cargo clippy -q --release -- -D warnings)
 	@$(PYTEST) $(TESTS)
 
 simulate: $(VENV)/.dev
@@ -123,6 +128,17 @@ check-set: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	@$(PY) -m tests.fuzz.fuzz_run $(FUZZ_ARGS)
+
+# The flags are those of cargo-fuzz, which itself needs a nightly compiler.
+fuzz-lane: export RUSTFLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cdebug-assertions=on \
+	-Coverflow-checks=on --cfg fuzzing
+fuzz-lane: $(VENV)/.dev
+	@mkdir -p fuzz-findings/lane
+	@$(PY) -m tests.lane.mixes fuzz-findings/lane
+	@target="$$(rustc -vV | sed -n 's/^host: //p')"; cd pocketmq/lane/crate/fuzz && cargo build --release --target "$$target" && \
+	target/$$target/release/requests $(CURDIR)/fuzz-findings/lane -runs=$(FUZZ_RUNS) -max_len=6000 -len_control=0 \
+		-artifact_prefix=$(CURDIR)/fuzz-findings/
 
 damage: $(VENV)/.dev
 	@$(PY) -m tests.broker.damage $(DAMAGE_ARGS)
@@ -152,5 +168,5 @@ bench-hostile: $(VENV)/.spark
 	@$(PY) -m bench.hostile $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info pocketmq/lane/_lane*.so pocketmq/lane/crate/target fuzz-findings .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info pocketmq/lane/_lane*.so pocketmq/lane/crate/target pocketmq/lane/crate/fuzz/target fuzz-findings .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

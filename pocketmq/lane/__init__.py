@@ -10,6 +10,8 @@ from typing import Any, Final
 
 VARIABLE: Final = "POCKETMQ_LANE"
 """Environment variable: 0 turns the lane off, 1 makes its absence an error."""
+INTERFACE: Final = 1
+"""Number of the compiled module's interface, which must be that of the module: a checkout may have an older one."""
 
 
 class LaneMissing(RuntimeError):
@@ -27,8 +29,12 @@ def compiled_lane() -> tuple[Any, str]:
     if wanted == "0":
         return None, f"off ({VARIABLE}=0)"
     try:
-        return import_module("pocketmq.lane._lane"), "on"
-    except ImportError as error:
-        if wanted == "1":
-            raise LaneMissing(f"{VARIABLE}=1, but the compiled lane cannot be used: {error}") from None
-        return None, "off (it is not built; `make setup` builds it where cargo is installed)"
+        module = import_module("pocketmq.lane._lane")
+        problem = "" if module.INTERFACE == INTERFACE else "it was built from other sources; `make lane` builds it anew"
+    except ImportError:
+        module, problem = None, "it is not built; `make setup` builds it where cargo is installed"
+    if not problem:
+        return module, "on"
+    if wanted == "1":
+        raise LaneMissing(f"{VARIABLE}=1, but the compiled lane cannot be used: {problem}")
+    return None, f"off ({problem})"

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+INTERFACE: int
+
 class Lane:
     """Serves ordinary sends, and keeps the units of their records until they are dispatched. Not thread-safe."""
 

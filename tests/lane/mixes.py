@@ -2,7 +2,10 @@
 
 import json
 import random
+import sys
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 
 from pocketmq.remoting.codes import JSON, ROCKETMQ, RequestCode
 from pocketmq.remoting.command import encode_request
@@ -144,3 +147,14 @@ def _json(rng: random.Random, code: int, ext: dict[str, str], opaque: int, flag:
     if is_odd and rng.random() < 0.05:
         text = text.replace('"flag":', '"flag":0,"flag":', 1)
     return text.encode()
+
+
+def write_seeds(folder: Path, count: int = 1000) -> None:
+    """Write reads of a few requests each, with which a fuzzer starts."""
+    frames = requests(1)
+    for number in range(count):
+        (folder / f"seed{number}").write_bytes(b"".join(islice(frames, 1 + number % 4)))
+
+
+if __name__ == "__main__":
+    write_seeds(Path(sys.argv[1]))

@@ -1,6 +1,7 @@
 """Which way a broker serves ordinary sends: POCKETMQ_LANE, and whether the lane is built."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,15 @@ async def test_required_lane_that_is_not_built_is_an_error_at_the_start(monkeypa
     with pytest.raises(StartError, match="POCKETMQ_LANE=1, but the compiled lane cannot be used"):
         async with running_broker():
             pass
+
+
+async def test_module_of_other_sources_is_not_used(monkeypatch, caplog):
+    monkeypatch.delenv(lane.VARIABLE, raising=False)
+    monkeypatch.setattr(lane, "import_module", lambda name: SimpleNamespace(INTERFACE=lane.INTERFACE - 1))
+    with caplog.at_level(logging.INFO):
+        async with running_broker():
+            pass
+    assert "compiled lane: off (it was built from other sources; `make lane` builds it anew)" in caplog.messages
 
 
 async def test_other_value_of_the_variable_is_an_error_that_names_it(monkeypatch):

@@ -58,7 +58,11 @@ impl<'a> Head<'a> {
 
     /// The number of a field, or `default` if it is absent.
     pub fn int32_or(&self, field: usize, default: i32) -> Option<i32> {
-        if self.has(field) { self.int32(field) } else { Some(default) }
+        if self.has(field) {
+            self.int32(field)
+        } else {
+            Some(default)
+        }
     }
 
     /// Some if a flag is absent or `false`.
@@ -256,9 +260,7 @@ fn plain_number(json: &mut Json, scratch: &mut Vec<u8>) -> Option<i32> {
     int32(json.header.get(text.start..text.end)?)
 }
 
-fn read_fields(
-    json: &mut Json, names: Names, fields: &mut [Option<Text>; FIELDS_MAX], scratch: &mut Vec<u8>,
-) -> Option<()> {
+fn read_fields(json: &mut Json, names: Names, fields: &mut [Option<Text>; FIELDS_MAX], scratch: &mut Vec<u8>) -> Option<()> {
     let header = json.header;
     let (mut unknown, mut unknown_count) = ([b"".as_slice(); UNKNOWN_MAX], 0);
     json.eat(b'{')?;

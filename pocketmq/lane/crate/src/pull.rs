@@ -5,8 +5,20 @@ use crate::text::push_decimal;
 
 const START: &[u8] = b"{\"code\":11,";
 const NAMES: Names = &[
-    b"consumerGroup", b"topic", b"queueId", b"queueOffset", b"maxMsgNums", b"sysFlag", b"commitOffset",
-    b"suspendTimeoutMillis", b"subVersion", b"subscription", b"expressionType", b"bname", b"maxMsgBytes", b"ReqT",
+    b"consumerGroup",
+    b"topic",
+    b"queueId",
+    b"queueOffset",
+    b"maxMsgNums",
+    b"sysFlag",
+    b"commitOffset",
+    b"suspendTimeoutMillis",
+    b"subVersion",
+    b"subscription",
+    b"expressionType",
+    b"bname",
+    b"maxMsgBytes",
+    b"ReqT",
 ];
 const UNIT_SIZE: usize = 20;
 /// Tags code of a unit whose record is lost.
@@ -110,7 +122,9 @@ pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &O
     frame.extend_from_slice(&[0; 8]);
     let [before_next, before_min, before_max, before_opaque, end] = template;
     for (piece, value) in [
-        (before_next, offsets.first + count as i64), (before_min, offsets.min), (before_max, offsets.max),
+        (before_next, offsets.first + count as i64),
+        (before_min, offsets.min),
+        (before_max, offsets.max),
         (before_opaque, i64::from(opaque)),
     ] {
         frame.extend_from_slice(piece);

@@ -53,11 +53,17 @@ impl Lane {
     /// frame and header. `json`, `binary`: the templates of an answer (`answer::Templates`).
     #[new]
     fn new(
-        next_offsets: Py<PyDict>, store_host: &[u8], properties: Vec<Vec<u8>>, added: Vec<u8>, sizes: (usize, usize, usize),
-        json: [Vec<u8>; 5], binary: (Vec<u8>, Vec<u8>),
+        next_offsets: Py<PyDict>,
+        store_host: &[u8],
+        properties: Vec<Vec<u8>>,
+        added: Vec<u8>,
+        sizes: (usize, usize, usize),
+        json: [Vec<u8>; 5],
+        binary: (Vec<u8>, Vec<u8>),
     ) -> PyResult<Self> {
-        let host: [u8; HOST_SIZE] =
-            store_host.try_into().map_err(|_| PyValueError::new_err("the store host must be an IPv4 address with its port"))?;
+        let host: [u8; HOST_SIZE] = store_host
+            .try_into()
+            .map_err(|_| PyValueError::new_err("the store host must be an IPv4 address with its port"))?;
         let templates = Templates {
             json,
             binary_start: binary.0,
@@ -88,8 +94,14 @@ impl Lane {
     /// bytes of the records and of the answers to the lists.
     #[allow(clippy::too_many_arguments)]
     fn serve(
-        &mut self, data: &Bound<'_, PyBytes>, born_host: &Bound<'_, PyBytes>, offset: i64, room: i64, store_time_ms: i64,
-        records: &Bound<'_, PyList>, answers: &Bound<'_, PyList>,
+        &mut self,
+        data: &Bound<'_, PyBytes>,
+        born_host: &Bound<'_, PyBytes>,
+        offset: i64,
+        room: i64,
+        store_time_ms: i64,
+        records: &Bound<'_, PyList>,
+        answers: &Bound<'_, PyList>,
     ) -> PyResult<Served> {
         let py = data.py();
         let mut place = Place { physical_offset: offset, room, store_time_ms, born_host: born_host.as_bytes() };
@@ -128,7 +140,10 @@ impl Lane {
 
     /// Add the hashes to a mapped index file; return the header's new (count, used slots, begin ms, begin offset).
     fn index(
-        &self, file: &Bound<'_, PyAny>, slot_count: u32, header: (i64, i64, i64, i64),
+        &self,
+        file: &Bound<'_, PyAny>,
+        slot_count: u32,
+        header: (i64, i64, i64, i64),
     ) -> PyResult<(i64, i64, i64, i64)> {
         let buffer = PyBuffer::<u8>::get(file)?;
         let pointer = buffer.as_slice_ptr().filter(|_| !buffer.readonly());
@@ -193,8 +208,17 @@ impl Pulls {
             pull.frame_size,
             pull.opaque,
             (
-                pull.group, pull.topic, pull.queue_id, pull.queue_offset, pull.max_msg_nums, pull.sys_flag, pull.commit_offset,
-                pull.suspend_timeout_ms, pull.sub_version, pull.subscription, pull.expression_type,
+                pull.group,
+                pull.topic,
+                pull.queue_id,
+                pull.queue_offset,
+                pull.max_msg_nums,
+                pull.sys_flag,
+                pull.commit_offset,
+                pull.suspend_timeout_ms,
+                pull.sub_version,
+                pull.subscription,
+                pull.expression_type,
             ),
         );
         read.into_pyobject(data.py()).ok().map(Bound::unbind)
@@ -203,7 +227,13 @@ impl Pulls {
     /// The frame of an answer with the records of `units`, their number and size. `place`: physical offset of the start of
     /// the log's file, and the one from which records are ordinary. `offsets`: first, min and max queue offset.
     fn answer<'py>(
-        &self, py: Python<'py>, units: &Bound<'py, PyAny>, file: &Bound<'py, PyAny>, place: (i64, i64), offsets: (i64, i64, i64), opaque: i32,
+        &self,
+        py: Python<'py>,
+        units: &Bound<'py, PyAny>,
+        file: &Bound<'py, PyAny>,
+        place: (i64, i64),
+        offsets: (i64, i64, i64),
+        opaque: i32,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, usize, usize)>> {
         let (units, file) = (PyBuffer::<u8>::get(units)?, PyBuffer::<u8>::get(file)?);
         let (Some(unit_bytes), Some(file_bytes)) = (units.as_slice_ptr(), file.as_slice_ptr()) else {
@@ -221,8 +251,12 @@ impl Pulls {
     }
 }
 
+/// Number of this interface (`pocketmq.lane.INTERFACE`).
+const INTERFACE: u32 = 1;
+
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Lane>()?;
     module.add_class::<Pulls>()
 }

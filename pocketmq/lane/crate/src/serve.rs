@@ -11,8 +11,20 @@ const SEND: usize = 10;
 const SEND_V2: usize = 310;
 /// Fields of a send, whose numbers are those of the letters of its V2 form without gaps.
 const SEND_NAMES: Names = &[
-    b"producerGroup", b"topic", b"defaultTopic", b"defaultTopicQueueNums", b"queueId", b"sysFlag", b"bornTimestamp", b"flag",
-    b"properties", b"reconsumeTimes", b"unitMode", b"maxReconsumeTimes", b"batch", b"bname",
+    b"producerGroup",
+    b"topic",
+    b"defaultTopic",
+    b"defaultTopicQueueNums",
+    b"queueId",
+    b"sysFlag",
+    b"bornTimestamp",
+    b"flag",
+    b"properties",
+    b"reconsumeTimes",
+    b"unitMode",
+    b"maxReconsumeTimes",
+    b"batch",
+    b"bname",
 ];
 const SEND_V2_NAMES: Names = &[b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i", b"j", b"k", b"l", b"m", b"n"];
 const PRODUCER_GROUP: usize = 0;
@@ -175,7 +187,12 @@ impl Server {
 
     /// Serve the frame at the front of `data` and return its size; None, without any effect, if it is not ordinary.
     fn serve_one(
-        &mut self, data: &[u8], place: &mut Place, offsets: &mut impl NextOffsets, scratch: &mut Vec<u8>, stop: &mut Stop,
+        &mut self,
+        data: &[u8],
+        place: &mut Place,
+        offsets: &mut impl NextOffsets,
+        scratch: &mut Vec<u8>,
+        stop: &mut Stop,
     ) -> Option<usize> {
         let frame_size = (u32_at(data, 0)? as usize).checked_add(4)?;
         let mark = u32_at(data, 4)?;
@@ -191,7 +208,12 @@ impl Server {
     }
 
     fn put(
-        &mut self, head: &Head, serialize_type: u8, body: &[u8], place: &mut Place, offsets: &mut impl NextOffsets,
+        &mut self,
+        head: &Head,
+        serialize_type: u8,
+        body: &[u8],
+        place: &mut Place,
+        offsets: &mut impl NextOffsets,
         stop: &mut Stop,
     ) -> Option<()> {
         let message = Message::of(head, body, self.limits.body_size_max)?;

@@ -1,0 +1,100 @@
+//! Hostile reads: whatever the bytes are, the lane does not panic, and keeps its account of what it served.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pocketmq_lane::answer::Templates;
+use pocketmq_lane::index::{self, IndexState};
+use pocketmq_lane::properties::Rules;
+use pocketmq_lane::pull::{answer, read_pull, Offsets, Source};
+use pocketmq_lane::serve::{Limits, NextOffsets, Place, Server, Stop};
+
+const HOST: [u8; 8] = [127, 0, 0, 1, 0, 0, 0x2A, 0x9F];
+const SLOTS: u32 = 97;
+
+struct Next(Vec<i64>);
+
+impl NextOffsets for Next {
+    fn get(&self, topic: usize, queue: usize) -> Option<i64> {
+        self.0.get(topic * 4 + queue).copied()
+    }
+
+    fn set(&mut self, topic: usize, queue: usize, next: i64) -> Option<()> {
+        *self.0.get_mut(topic * 4 + queue)? = next;
+        Some(())
+    }
+}
+
+fn server() -> Server {
+    let pieces = |text: &str| text.as_bytes().to_vec();
+    let templates = Templates {
+        json: [
+            pieces("{\"code\":0,\"m\":\""),
+            pieces("\",\"q\":\""),
+            pieces("\",\"o\":\""),
+            pieces("\",\"opaque\":"),
+            pieces("}"),
+        ],
+        binary_start: vec![0, 0, 6, 1, 0x91],
+        binary_end: Vec::new(),
+        store_host: b"7F00000100002A9F".to_vec(),
+    };
+    let limits = Limits { body_size_max: 4096, frame_size_max: 1 << 16, header_size_max: 1 << 14 };
+    let allowed = ["KEYS", "TAGS", "UNIQ_KEY", "WAIT"].map(pieces);
+    let mut server = Server::new(limits, templates, Rules::new(allowed, pieces("CLUSTER\u{1}c")), HOST);
+    for name in ["T", "Narrow"] {
+        server.learn(name.as_bytes(), 4);
+    }
+    server
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut server = server();
+    let mut next = Next(vec![1, 1, 0, 7, 1, 1, 1, 1]);
+    let mut place = Place { physical_offset: 1000, room: 1 << 15, store_time_ms: 1_700_000_000_000, born_host: &HOST };
+    let (used, stop) = server.serve(data, &mut place, &mut next);
+    assert!(used <= data.len());
+    let size = server.records.len();
+    assert_eq!(place.physical_offset, 1000 + size as i64);
+    assert_eq!(place.room, (1 << 15) - size as i64);
+    assert!(place.room >= 0);
+    assert_eq!(server.units.iter().map(|unit| unit.size as usize).sum::<usize>(), size);
+    assert_eq!(next.0.iter().sum::<i64>(), 13 + server.units.len() as i64);
+    let runs = server.runs();
+    assert_eq!(runs.iter().map(|run| run.tags_codes.len()).sum::<usize>(), server.units.len());
+    let mut file = vec![0u8; 40 + SLOTS as usize * 4 + 20 * (server.hashes.len() + 1)];
+    let mut state = IndexState { count: 1, used_slots: 0, begin_ms: 0, begin_offset: 0 };
+    index::put(&mut file, SLOTS, &mut state, &server.units, &server.hashes).expect("the file has room");
+    assert_eq!(state.count, 1 + server.hashes.len() as i64);
+
+    // The records are what a pull of these units returns.
+    let mut units = Vec::new();
+    for run in &runs {
+        units.extend_from_slice(&run.units);
+    }
+    let source = Source { units: &units, file: &server.records, file_start: 1000, floor: 0, size_max: 1 << 14 };
+    let template = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec(), b"d".to_vec(), b"e".to_vec()];
+    if let Some((frame, count, bytes)) = answer(&source, &template, 1, &Offsets { first: 0, min: 0, max: 9 }) {
+        assert!(count > 0 && bytes <= size && frame.len() > bytes);
+    } else {
+        assert!(units.is_empty());
+    }
+
+    // What was left is left again, without any effect.
+    let rest = &data[used..];
+    let (units_before, offsets_before) = (server.units.len(), next.0.clone());
+    let full = place.room;
+    let (again, _) = server.serve(rest, &mut place, &mut next);
+    assert!(again == 0 && place.room == full && next.0 == offsets_before && server.units.len() == units_before);
+    if let Stop::UnknownTopic(name) = stop {
+        server.learn(&name, 0);
+        assert_eq!(server.serve(rest, &mut place, &mut next).0, 0);
+    }
+
+    if let Some(pull) = read_pull(data, 1 << 14, &mut Vec::new()) {
+        assert!(pull.frame_size <= data.len());
+    }
+    // Units from anywhere, too, point at no byte outside the file.
+    let (head, tail) = data.split_at(data.len() / 2);
+    let source = Source { units: head, file: tail, file_start: 0, floor: i64::MIN, size_max: 1 << 12 };
+    let _ = answer(&source, &template, -1, &Offsets { first: i64::MAX - 4096, min: 0, max: i64::MAX });
+});
