@@ -32,7 +32,7 @@ def test_value_is_accepted_at_runtime_exactly_if_accepted_at_start(key):
         before = copy.deepcopy(running)
         changes = {"traceOn": "false", key: text}  # with a valid change, which must not be made alone
         try:
-            plan_update(running, changes, UPDATABLE_KEYS, check)
+            plan_update(running, changes, UPDATABLE_KEYS, check).apply()
         except (ConfigError, StartError) as error:
             said = str(error)
             assert running == before, text[:50]
