@@ -186,27 +186,34 @@ def bind(
     `ignored` maps keys without effect to the reason. Returns the instances, in order, and a report. Raises ConfigError
     listing every invalid value.
     """
-    report = BindReport()
-    problems: list[str] = []
-    unknown: list[str] = []
+    ignored = ignored or {}
+    tables = [items_of(cls) for cls in classes]
     values: list[dict[str, Any]] = [{} for _ in classes]
-    for key, text in properties.items():
-        homes = [(into, items_of(cls)[key]) for into, cls in zip(values, classes, strict=True) if key in items_of(cls)]
-        if not homes:
-            if ignored is not None and key in ignored:
-                report.ignored[key] = ignored[key]
-            else:
-                unknown.append(key)
-        for into, item in homes:
-            try:
-                into[item.name] = item.parse(text)
-            except ConfigError as error:
-                problems += [problem for problem in error.problems if problem not in problems]
-    if problems:
-        raise ConfigError(problems)
-    known = [key for cls in classes for key in items_of(cls)] + list(ignored or ())
-    report.unknown = {key: nearest(key, known) if index < PROBLEMS_MAX else "" for index, key in enumerate(unknown)}
+    for index, item, value in _parsed(tables, properties):
+        values[index][item.name] = value
+    known = [*(key for table in tables for key in table), *ignored]
+    unknown = [key for key in properties if key not in known]
+    report = BindReport(
+        {key: nearest(key, known) if index < PROBLEMS_MAX else "" for index, key in enumerate(unknown)},
+        {key: ignored[key] for key in properties if key in ignored and not any(key in table for table in tables)},
+    )
     return [cls(**into) for cls, into in zip(classes, values, strict=True)], report
+
+
+def _parsed(tables: Sequence[Mapping[str, Item]], texts: Mapping[str, str]) -> list[tuple[int, Item, Any]]:
+    """Return (index of the table, item, value) of each key that a table has. Raises ConfigError for the invalid ones."""
+    rows: list[tuple[int, Item, Any]] = []
+    problems: dict[str, None] = {}
+    for key, text in texts.items():
+        for index, table in enumerate(tables):
+            if key in table:
+                try:
+                    rows.append((index, table[key], table[key].parse(text)))
+                except ConfigError as error:
+                    problems |= dict.fromkeys(error.problems)
+    if problems:
+        raise ConfigError(list(problems))
+    return rows
 
 
 class Update:
@@ -250,18 +257,7 @@ def plan_update(
     if refused:
         more = [f"and {len(refused) - PROBLEMS_MAX} more"] if len(refused) > PROBLEMS_MAX else []
         raise KeyRefused(refused[:PROBLEMS_MAX] + more)
-    rows: list[tuple[int, Item, Any]] = []
-    problems: list[str] = []
-    for key, text in changes.items():
-        for index, table in enumerate(tables):
-            if key in table:
-                try:
-                    rows.append((index, table[key], table[key].parse(text)))
-                except ConfigError as error:
-                    problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    planned = Update(configs, rows)
+    planned = Update(configs, _parsed(tables, changes))
     if check is not None:
         check(*planned.changed)
     return planned
