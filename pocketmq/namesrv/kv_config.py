@@ -38,8 +38,8 @@ class KVLimits(msgspec.Struct, frozen=True):
 class KVConfigManager:
     """Table of namespace -> key -> value. Without a path it is kept in memory only.
 
-    With a `writer` a change takes effect at once and is undone if the file cannot be written; `unwritten` returns a future
-    of the write. Without a writer a change takes effect once it is on disk.
+    A change takes effect at once. It is written by `writer`, and undone if the file cannot be written; `unwritten` returns
+    a future of the write.
     """
 
     def __init__(self, path: Path | None, writer: TableWriter | None = None, limits: KVLimits | None = None) -> None:
@@ -68,7 +68,7 @@ class KVConfigManager:
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises OSError if it cannot be written, KVLimitError if it exceeds a limit; then it is not set."""
+        """Set a value. Raises KVLimitError if it exceeds a limit; then it is not set."""
         before = self.get(namespace, key)
         limits, size = self._limits, len(value.encode())
         if size > limits.value_bytes_max:
@@ -84,24 +84,17 @@ class KVConfigManager:
         self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Delete a key, if it exists. Raises OSError if that cannot be written."""
+        """Delete a key, if it exists."""
         if self.get(namespace, key) is not None:
             self._change(namespace, key, None)
 
     def _change(self, namespace: str, key: str, value: str | None) -> None:
         before = self.get(namespace, key)
         self._set(namespace, key, value)
-        if self._path is None:
-            return
-        if self._writer is not None:
+        if self._path is not None:
             self._before.setdefault((namespace, key), before)
-            self._writer.write(self)
-            return
-        try:
-            self.snapshot()()
-        except OSError:
-            self._set(namespace, key, before)
-            raise
+            if self._writer is not None:
+                self._writer.write(self)
 
     def _set(self, namespace: str, key: str, value: str | None) -> None:
         values = self._table.setdefault(namespace, {})

@@ -27,19 +27,23 @@ def test_values_survive_a_restart_in_apaches_format(tmp_path):
     manager.load()
     manager.put("ORDER_TOPIC_CONFIG", "T", "a:4;b:4")
     manager.put("ns", "键", "值")
+    manager.snapshot()()
     assert json.loads(path.read_bytes()) == {"configTable": {"ORDER_TOPIC_CONFIG": {"T": "a:4;b:4"}, "ns": {"键": "值"}}}
     again = KVConfigManager(path)
     again.load()
     assert (again.get("ns", "键"), again.namespace("ORDER_TOPIC_CONFIG")) == ("值", {"T": "a:4;b:4"})
     again.delete("ns", "键")
+    again.snapshot()()
     assert json.loads(path.read_bytes())["configTable"]["ns"] == {}
 
 
 def test_unwritable_change_has_no_effect(tmp_path):
     (tmp_path / "file").write_text("")
     manager = KVConfigManager(tmp_path / "file" / "kvConfig.json")
-    with pytest.raises(OSError):
-        manager.put("ns", "k", "v")
+    manager.put("ns", "k", "v")
+    with pytest.raises(OSError) as failure:
+        manager.snapshot()()
+    manager.written(failure.value)
     assert manager.get("ns", "k") is None
 
 
@@ -54,8 +58,9 @@ def test_error_for_an_unreadable_file_names_the_file(tmp_path, text):
 def test_backup_is_used_when_the_file_is_truncated(tmp_path):
     path = tmp_path / "kvConfig.json"
     manager = KVConfigManager(path)
-    manager.put("ns", "k", "old")
-    manager.put("ns", "k", "new")
+    for value in ("old", "new"):
+        manager.put("ns", "k", value)
+        manager.snapshot()()
     path.write_text('{"confi')
     again = KVConfigManager(path)
     again.load()
