@@ -40,15 +40,18 @@ class FileBytes(Protocol):
         ...
 
     def next_data(self, position: int) -> int:
-        """Return the first position from `position` on that is not in a hole; the file's size if only a hole follows."""
-        ...
+        """Return the first position from `position` on that is not in a hole; the file's size if only a hole follows.
+
+        `position` itself where holes are not known.
+        """
+        return position
 
     def release_memory(self, end: int) -> None:
         """Remove the bytes before `end` from this process's resident memory, if they are mapped."""
-        ...
+        return
 
 
-class LocalBytes:
+class LocalBytes(FileBytes):
     """An open local file."""
 
     def __init__(self, path: str) -> None:
@@ -76,9 +79,6 @@ class LocalBytes:
             # Other errors: the file system does not report holes.
             return os.lseek(self._descriptor, 0, os.SEEK_END) if error.errno == errno.ENXIO else position
 
-    def release_memory(self, end: int) -> None:
-        pass
-
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
@@ -94,7 +94,7 @@ class LocalBytes:
         self.close()
 
 
-class RemoteBytes:
+class RemoteBytes(FileBytes):
     """An open file of an fsspec file system, whose holes are not known."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -110,12 +110,6 @@ class RemoteBytes:
             got += len(part)
         bytes_read += got
         return data[:got]
-
-    def next_data(self, position: int) -> int:
-        return position
-
-    def release_memory(self, end: int) -> None:
-        pass
 
     def __enter__(self) -> Self:
         return self

@@ -126,7 +126,7 @@ def _is_queued(file: MappedFile, queues: ConsumeQueueStore, position: int) -> bo
         check_record(file.view, position, file.start_offset + position)
     except BadRecordError:
         return False
-    record = decode_dispatch_request(file.view, position, _no_tags_code)
+    record = decode_dispatch_request(file.view, position, lambda *_: 0)
     queue = queues.get(record.topic, record.queue_id)
     unit = queue.unit_at(record.queue_offset) if queue is not None else None
     return unit is not None and unit[:2] == (record.physical_offset, record.size)
@@ -230,10 +230,6 @@ def written_to(files: MappedFileQueue, start: int) -> int:
         if end is not None:
             return file.start_offset + end
     return start
-
-
-def _no_tags_code(topic: str, properties: dict[str, str], store_timestamp_ms: int) -> int:
-    return 0
 
 
 def complete_log_files(files: MappedFileQueue, known_file_size: int) -> list[str]:
