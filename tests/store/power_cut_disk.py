@@ -21,13 +21,14 @@ order of the paths, so that a seed reproduces them byte for byte.
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.disk.disk import SHORTAGE, Disk, DiskLock, MappedRegion
+from pocketmq.store.disk.disk import SHORTAGE, Disk, MappedRegion
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
@@ -188,15 +189,6 @@ class SimulatedRegion(MappedRegion):
 
     def release_memory(self, start: int, end: int) -> None:
         assert start >= 0 and end <= len(self._file.seen), f"{self._path}: memory of {start}..{end}"
-
-
-class _Lock(DiskLock):
-    def __init__(self, disk: "PowerCutDisk", path: str) -> None:
-        self._disk, self._path = disk, path
-        disk.locked.add(path)
-
-    def close(self) -> None:
-        self._disk.locked.discard(self._path)
 
 
 @cache
@@ -485,14 +477,17 @@ class PowerCutDisk(Disk):
 
     # --- Disk: other methods ---------------------------------------------------------------------------------------
 
-    def lock(self, path: str) -> DiskLock:
+    def lock(self, path: str) -> ExitStack:
         self.make_dirs(_parent(path))
         self.enter("lock", path)
         if path in self.locked:
             raise BlockingIOError(f"{path} is locked")
         if not self.exists(path):
             self.names[path] = self._written(path, b"lock")
-        return _Lock(self, path)
+        self.locked.add(path)
+        lock = ExitStack()
+        lock.callback(self.locked.discard, path)
+        return lock
 
     def usage(self, path: str) -> float:
         self.enter("usage", path)
