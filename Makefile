@@ -6,6 +6,7 @@
 # make lane    build the compiled lane anew, after a change of its sources; needs cargo
 # make clean   delete everything that was built
 # make bench   PocketMQ beside Apache 4.9.4 and a server in C that does the least (needs cc)
+# make bench-many   cost of a send and of a start with up to 10,000 topics, 5,000 connections, 10,000 held pulls
 # make bench-delay   lateness of delayed messages, beside Apache 5.5.0
 # make bench-spark   speed of Spark reading stores with messages of 300 B and 1 KiB, beside the decoder alone
 # make bench-spark-sizes   time and memory of Spark reading 1 to 10 GiB (in SPARK_FOLDER): five minutes
@@ -42,7 +43,7 @@ JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar lane demo test test-python test-jvm test-quick check simulate check-set fuzz fuzz-lane damage bench bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
+.PHONY: help setup jar lane demo test test-python test-jvm test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -145,6 +146,9 @@ damage: $(VENV)/.dev
 
 bench: $(VENV)/.spark
 	@$(PY) -m bench.run $(BENCH_ARGS)
+
+bench-many: $(VENV)/.spark
+	@$(PY) -m bench.many $(BENCH_ARGS)
 
 bench-delay: $(VENV)/.spark
 	@$(PY) -m bench.delay $(BENCH_ARGS)

@@ -285,7 +285,8 @@ def joined(values: Iterable[float], digits: str) -> str:
 
 
 def filesystem(folder: Path) -> str:
-    return subprocess.run(["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=True).stdout.strip()
+    shown = subprocess.run(["df", "--output=fstype", str(folder)], capture_output=True, text=True, check=True)
+    return shown.stdout.split()[-1]
 
 
 def store_folder(store: str, scratch: Path | None) -> Path:

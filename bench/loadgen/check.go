@@ -29,7 +29,7 @@ func checkRun(addr, topic string, queues int) {
 			}
 		}
 	}
-	call(34, nil, []byte(`{"clientID":"checkgen","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"checkgen_c","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"`+topic+`"}],"unitMode":false}],"producerDataSet":[]}`))
+	call(34, nil, heartbeat("checkgen", "checkgen_c", topic))
 	sum := sha256.New()
 	count, bad := 0, 0
 	for q := 0; q < queues; q++ {

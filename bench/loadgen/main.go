@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sort"
@@ -110,6 +111,11 @@ func readFrame(r *bufio.Reader, body *[]byte) (code int, opaque int32, ext map[s
 	return
 }
 
+// heartbeat returns the body of a HEART_BEAT of a consumer that reads one topic.
+func heartbeat(client, group, topic string) []byte {
+	return []byte(`{"clientID":"` + client + `","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"` + group + `","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"` + topic + `"}],"unitMode":false}],"producerDataSet":[]}`)
+}
+
 func dial(addr string) net.Conn {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -134,6 +140,8 @@ func main() {
 	sql := flag.String("sql", "", "mode pull: an SQL92 expression, in place of all tags")
 	vary := flag.String("vary", "", "mode pull: a text in -sql that each reader replaces by another one in each pass over a queue, so that all expressions differ")
 	pid := flag.Int("pid", 0, "broker pid, for its CPU time and memory")
+	topics := flag.Int("topics", 0, "mode send: send to this many topics at random, TOPIC-0 and so on, in place of TOPIC")
+	held := flag.Int("held", 0, "pulls held beside the load, on the empty topic TOPIC-held")
 	steps := flag.Bool("steps", false, "modes of a load: warm up until a line arrives on standard input, and print each second of it")
 	how := flag.String("how", "level", "mode delay: level | timer | start | burst | now")
 	ms := flag.Int("ms", 1000, "mode delay: the delay in milliseconds (level 1 is 1000)")
@@ -151,7 +159,9 @@ func main() {
 		popRun(*addr, *topic, *brokerName, *queues, *conns, *window, *secs, *pid, *steps)
 		return
 	}
+	hold(*addr, *topic+"-held", *queues, *held)
 	body := []byte(strings.Repeat("x", *size))
+	buffered := min(1<<20, 1<<27 / *conns)
 	props := "KEYS\x01k1\x02UNIQ_KEY\x017F0000010B2C18B4AAC25D6A2C330000\x02WAIT\x01true\x02TAGS\x01TagA"
 	sysFlag, isTransaction := "0", *mode == "transaction"
 	if isTransaction {
@@ -171,14 +181,21 @@ func main() {
 	var mu sync.Mutex
 	var measuring atomic.Bool
 	var wg sync.WaitGroup
+	var ready sync.WaitGroup // all connections are made before the load, which would keep the broker from accepting thousands
+	ready.Add(*conns)
+	dialing := make(chan struct{}, 64)
 	for c := 0; c < *conns; c++ {
-		conn := dial(*addr)
 		wg.Add(1)
-		go func(c int, conn net.Conn) {
+		go func(c int) {
 			defer wg.Done()
+			dialing <- struct{}{}
+			conn := dial(*addr)
 			defer conn.Close()
-			r := bufio.NewReaderSize(conn, 1<<20)
-			w := bufio.NewWriterSize(conn, 1<<18)
+			<-dialing
+			ready.Done()
+			ready.Wait()
+			r := bufio.NewReaderSize(conn, buffered)
+			w := bufio.NewWriterSize(conn, buffered/4)
 			opaque := int32(0)
 			sent := map[int32]time.Time{}
 			qoff := map[int]int64{}
@@ -188,8 +205,12 @@ func main() {
 				opaque++
 				var f []byte
 				if *mode != "pull" {
+					to := *topic
+					if *topics > 0 {
+						to += "-" + strconv.Itoa(rand.IntN(*topics))
+					}
 					f = frame(header{Code: 310, Language: "JAVA", Opaque: opaque, Ser: "JSON", Version: 401, Ext: map[string]string{
-						"a": "loadgen", "b": *topic, "c": "TBW102", "d": "4", "e": strconv.Itoa(q), "f": sysFlag,
+						"a": "loadgen", "b": to, "c": "TBW102", "d": "4", "e": strconv.Itoa(q), "f": sysFlag,
 						"g": strconv.FormatInt(time.Now().UnixMilli(), 10), "h": "0", "i": props, "j": "0", "k": "false", "m": "false"}}, body, *bin)
 				} else {
 					asked := expression
@@ -222,11 +243,10 @@ func main() {
 					"commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": id, "transactionId": stored["transactionId"]}}, nil, *bin))
 			}
 			if *mode == "pull" { // a pull with an ad-hoc subscription still needs the group to be known
-				hb := `{"clientID":"loadgen` + strconv.Itoa(c) + `","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"loadgen_c","messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[],"expressionType":"TAG","subString":"*","subVersion":0,"tagsSet":[],"topic":"` + *topic + `"}],"unitMode":false}],"producerDataSet":[]}`
-				w.Write(frame(header{Code: 34, Language: "JAVA", Opaque: 0, Ser: "JSON", Version: 401}, []byte(hb), false))
+				w.Write(frame(header{Code: 34, Language: "JAVA", Opaque: 0, Ser: "JSON", Version: 401}, heartbeat("loadgen"+strconv.Itoa(c), "loadgen_c", *topic), false))
 			}
 			for i := 0; i < *window; i++ {
-				issue((c + i) % *queues)
+				issue((c**window + i) % *queues) // so that all queues are used
 			}
 			var b []byte
 			for {
@@ -293,8 +313,9 @@ func main() {
 				}
 				issue(q)
 			}
-		}(c, conn)
+		}(c)
 	}
+	ready.Wait()
 	warmUp(*pid, &msgs, *steps)
 	before := msgs.Load()
 	cpu0 := cpu(*pid)

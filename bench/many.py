@@ -1,0 +1,131 @@
+"""Cost of a send, start time and memory as the number of topics, queues, connections or held pulls grows.
+
+    python -m bench.many [--only topics|queues|connections|held] [--apache 5.5.0]
+
+Each count has a fresh broker, whose topics are created by one list of topics (a request of 5.x, so that 4.9.4 cannot be the
+peer). The load is bench/loadgen: sends with bodies of 1 KiB to topics at random. It is measured once almost all queues have
+messages and it has settled. Then the broker is stopped and started again on the same store, for the start and the memory of
+a broker with so many topics.
+
+With 10,000 topics of 8 queues, Apache's broker cannot map all queue files unless `vm.max_map_count` is raised; such a row is
+empty.
+"""
+
+import argparse
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from bench import apache, wire
+from bench.run import IDLE_SECONDS, QUEUES, TOPIC, Bench, add_options, anonymous_mb, console, filesystem, joined, opened
+from bench.servers import Contestant, Running, ours, theirs
+from bench.warm_up import described
+from pocketmq.cli import processes
+
+PIPELINED = ("-conns", "8", "-window", "16")
+HELD_TOPIC = f"{TOPIC}-held"
+FILLED = 4
+"""Messages per queue before the measurement; sent at random, they reach 98 % of the queues."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Rows of the table: an option of loadgen with growing values, beside its other options."""
+
+    name: str
+    option: str
+    counts: tuple[int, ...]
+    others: tuple[str, ...] = PIPELINED
+
+    def topics(self, count: int) -> list[str]:
+        sent = [f"{TOPIC}-{number}" for number in range(count)] if self.option == "-topics" else [TOPIC]
+        return [*sent, HELD_TOPIC]
+
+    def queues(self, count: int) -> int:
+        return count if self.option == "-queues" else QUEUES
+
+
+GROWTHS = {
+    "topics": Growth("topics of 8 queues", "-topics", (1, 1_000, 10_000)),
+    "queues": Growth("queues of a topic", "-queues", (1, 8, 64)),
+    "connections": Growth("connections, one in flight each", "-conns", (1, 64, 1_000, 5_000), ("-window", "1")),
+    "held": Growth("held pulls", "-held", (1, 1_000, 10_000)),
+}
+FIGURES = {
+    "CPU us/msg": ("broker_cpu_us_per_msg", ",.1f"),
+    "msg/s": ("msgs_per_s", ",.0f"),
+    "p99 ms": ("p99_ms", ",.1f"),
+    "own MB": ("anon_mb", ",.0f"),
+    "start again, s": ("start_s", ".2f"),
+    "CPU s of it": ("start_cpu_s", ".2f"),
+    "own MB after it": ("idle_mb", ",.0f"),
+}
+
+
+def fill(bench: Bench, broker: Running, arguments: Sequence[str], messages: int) -> None:
+    """Send at least so many messages: the first one of a queue creates its file, which is not what is measured."""
+    stored = 0
+    while stored < messages:
+        stored += bench.run(broker, *arguments, seconds=bench.warm_seconds)["acked"]
+
+
+def measured(bench: Bench, column: Contestant, growth: Growth, count: int) -> dict[str, Any]:
+    """Run a load with one count on a fresh broker, then start the broker again."""
+    folder = Path(tempfile.mkdtemp(dir=bench.scratch))
+    broker = column.start(folder)
+    try:
+        wire.create_topics(broker.address, growth.topics(count), growth.queues(count))
+        arguments = (growth.option, str(count), *growth.others)
+        fill(bench, broker, arguments, FILLED * len(growth.topics(count)) * growth.queues(count))
+        result = bench.run(broker, *arguments, warm_up=bench.warm_up.times(column.warm_share))
+        console.print(f"[dim]{column.name}, {growth.name}, {count:,}: {described(result['steps'])}[/]")
+        broker.stop()
+        broker = column.start(folder)
+        started = {"start_s": broker.boot_seconds, "start_cpu_s": processes.cpu_seconds(broker.pid)}
+        time.sleep(IDLE_SECONDS)
+        return {**result, **started, "idle_mb": anonymous_mb(broker.pid)}
+    finally:
+        broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.many", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=1, help="alternating rounds (1)")
+    parser.add_argument("--only", choices=GROWTHS, help="run one part only")
+    parser.add_argument("--most", type=int, help="leave out larger counts")
+    parser.add_argument("--apache", metavar="VERSION", help="a peer from 5.x on, such as 5.5.0 (none)")
+    add_options(parser)
+    options = parser.parse_args()
+    columns = [*ours(options.lane), *([theirs(options.apache)] if options.apache else [])]
+    growths = [GROWTHS[options.only]] if options.only else list(GROWTHS.values())
+    rows = [(growth, count) for growth in growths for count in growth.counts if count <= (options.most or count)]
+    figures: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
+    with opened(options) as bench:
+        for turn, (growth, count) in itertools.product(range(options.rounds), rows):
+            for column in columns[:: 1 if turn % 2 == 0 else -1]:
+                try:
+                    figures[column.name, growth.name, count].append(measured(bench, column, growth, count))
+                except (RuntimeError, apache.ApacheError) as wrong:
+                    if column.is_ours:
+                        raise
+                    console.print(f"[yellow]{column.name}, {growth.name}, {count:,}: {wrong}[/]")
+        table = Table("", "broker", *FIGURES, title=f"stores on {filesystem(bench.scratch)}, {os.cpu_count()} cores")
+        for (growth, count), column in itertools.product(rows, columns):
+            results = figures[column.name, growth.name, count]
+            shown = (joined((result[key] for result in results), digits) for key, digits in FIGURES.values())
+            table.add_row(f"{growth.name}: {count:,}", column.name, *shown)
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main()
