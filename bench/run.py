@@ -49,7 +49,8 @@ FIGURES = (("CPU us/msg", CPU, ",.2f"), ("msg/s", RATE, ",.0f"))
 SQL = "TAGS = 'TagA' AND KEYS <> 'other' AND UNIQ_KEY IS NOT NULL"
 """True for every message of loadgen, so that evaluation and serving are measured."""
 
-console = Console(width=max(190, Console().width))
+console = Console(width=max(260, Console().width))
+"""Wide enough for all columns of three rounds: a table that does not fit loses figures."""
 
 
 @dataclass(frozen=True)
@@ -248,12 +249,13 @@ class Rounds:
     def table(self, title: str, loads: Iterable[Load]) -> Table:
         own = [column for column in self.columns if column.is_ours]
         compared = [(one, other) for one in own for other in self.columns if not other.is_ours]
-        table = Table("load", title=title)
+        table = Table(title=title)
+        table.add_column("load", no_wrap=True)
         for column in self.columns:
             table.add_column(column.name, no_wrap=True, justify="right")
         for one, other in compared:
-            name = f"{one.name if len(own) > 1 else ''} / {other.name}{'' if other.is_floor else ' (target)'}"
-            table.add_column(name.strip(), no_wrap=True, justify="right")
+            name = f"{one.name} / {other.name}" if len(own) > 1 else f"/ {other.name}"
+            table.add_column(name if other.is_floor else f"{name}\n(target)", no_wrap=True, justify="right")
         for load, (label, key, digits) in itertools.product(loads, FIGURES):
             # loadgen is the limit of the floor's rate.
             shown = [self.values(column, load, key) if key == CPU or not column.is_floor else [] for column in self.columns]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import floor, servers, wire
-from bench.run import Bench
+from bench.run import CPU, LOADS, RATE, Bench, Rounds, console
 from bench.servers import Running
 from bench.warm_up import WarmUp, described, is_settled
 
@@ -111,3 +111,32 @@ def test_without_a_c_compiler_there_is_no_floor(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     assert servers.floor_in(tmp_path) is None
     assert "cc" in (floor.available() or "")
+
+
+def test_the_table_has_both_lanes_and_the_floor_with_all_figures_and_ratios(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(servers, "has_lane", lambda: True)
+    floor_column = servers.Contestant("floor (C)", servers.start_ours, is_floor=True)
+    rounds = Rounds([*servers.ours("both"), servers.theirs("4.9.4"), floor_column])
+    loads = LOADS["send"] + LOADS["transaction"]
+    for factor, column in zip((1, 2, 4, 0.5), rounds.columns, strict=True):
+        for load in loads:
+            if load.has_floor or not column.is_floor:
+                rounds.figures[column.name, load.name] = [
+                    {CPU: base * factor, RATE: base * 1000 / factor} for base in (10, 11, 20)
+                ]
+        rounds.boots[column.name] = rounds.idle[column.name] = [0.3, 0.4, 0.5]
+    with console.capture() as shown:
+        console.print(rounds.table("", loads))
+    rows = {row.split("│")[1].strip(): row.split("│")[2:-1] for row in shown.get().splitlines() if "│" in row}
+    first = [cell.strip() for cell in rows["send, pipelined (8 x 16): CPU us/msg"]]
+    figures = [" ".join(f"{base * factor:,.2f} " for base in (10, 11, 20)).strip() for factor in (1, 2, 4, 0.5)]
+    assert first == [*figures, "0.25 (<= 0.5)", "2.0", "0.50 (<= 0.5)", "4.0"]
+    assert [cell.strip() for cell in rows["transactions (8 x 16): CPU us/msg"]][3:] == [
+        "",
+        "0.25 (<= 0.6)",
+        "",
+        "0.50 (<= 0.6)",
+        "",
+    ]
