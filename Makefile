@@ -52,8 +52,8 @@ help:
 # Of pip's output only the fetched packages are shown, as progress.
 # spark-env.sh is read by Spark's scripts that start the JVM. The JVM looks for data sources with $PYSPARK_PYTHON, else with the
 # python3 on the PATH, which is another one if $(VENV) is not activated.
-# Modules are compiled so that servers start in half the time. The egg-info is removed because pytest rewrites the assertions of
-# all modules that it lists (PocketMQ is a pytest plugin), in each test process.
+# Modules are compiled so that servers start in half the time. The egg-info and direct_url.json are removed because pytest
+# rewrites the assertions of all modules of a plugin that is listed there as installed from this folder, in each test process.
 define install
 	@echo "installing PocketMQ with [$(1)] into $(VENV) (the first time takes a minute or two)"
 	@$(PY) -m pip install --disable-pip-version-check --no-input -e '.[$(1)]' \
@@ -61,7 +61,7 @@ define install
 		| { grep --line-buffered -E '^(Collecting|Installing|Successfully|ERROR|error|WARNING: Retrying)' || true; } | cut -c 1-150
 	@conf="$$($(PY) -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "conf")')" && mkdir -p "$$conf" && \
 	echo ': "$${PYSPARK_PYTHON:=$(CURDIR)/$(PY)}"' > "$$conf/spark-env.sh"
-	@rm -rf pocketmq.egg-info
+	@rm -rf pocketmq.egg-info $(VENV)/lib/python*/site-packages/pocketmq-*.dist-info/direct_url.json
 	@$(PY) -m compileall -q pocketmq
 	@test -d broker || echo "This folder has no symbolic links (a zip archive, or git with core.symlinks=false), so python -m broker" \
 		"and python -m namesrv do not work in it: use $(VENV)/bin/mqbroker and $(VENV)/bin/mqnamesrv."

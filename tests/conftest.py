@@ -1,6 +1,10 @@
-"""Configuration of all tests: Hypothesis examples without a deadline, the order of the test files, and the mark `slow`."""
+"""Configuration of all tests: Hypothesis examples without a deadline, import and order of the files, the mark `slow`."""
 
+import contextlib
+import importlib
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,25 @@ settings.load_profile("pocketmq")
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 """Restore the default also for servers, which inherit it: a SIGHUP ignored at their start (`nohup`) would stay ignored."""
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker process begin its imports at another test file.
+
+    In a new checkout each of them then rewrites the assertions of a part of the files, which takes longer than all else at
+    their start, and loads what the others have written.
+    """
+    if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is None:
+        return
+    config = session.config
+    paths = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    files = sorted({file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))})
+    first = len(files) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for file in files[first:] + files[:first]:
+        # An import that fails, or skips the file, does so again when the file is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(Path(__file__).parents[1]).with_suffix("").parts))
+
 
 LONGEST_FILES = (
     "test_store_exchange.py",
