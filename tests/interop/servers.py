@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pocketmq.cli import child_process
-from tests.interop.toolchain import jars
+from tests.interop.toolchain import class_archive, jars
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,7 @@ CLUSTER_NAME = "InteropCluster"
 BROKER_NAME = "broker-interop"
 COMMIT_LOG_FILE_SIZE = 16 << 20
 APACHE_BESIDE = (-2, 1)  # its fast port and its HA port
+POCKETMQ_BESIDE = (0, 1)  # the port itself and its HA port
 START_ATTEMPTS = 5
 TRANSIENT_START_ERRORS = "BindException", '"localHost" is null'
 """Errors after which Apache's broker is started again: another process took one of its ports, or another test removed a
@@ -46,9 +48,10 @@ JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
 )
-AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200, "timerFlushIntervalMs": 10_000}
+AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200, "timerFlushIntervalMs": 60_000}
 """Settings of Apache's 5.x brokers. With the default transactionMetricFlushInterval they loop without a pause for ten
-seconds; with the default timerFlushIntervalMs they compare the whole timer wheel with its file each second."""
+seconds; with the default timerFlushIntervalMs they compare the whole timer wheel with its file each second, which takes a
+quarter of a core. A clean stop saves the timers in any case."""
 WITHOUT_TLS = {"tls.server.mode": "disabled"}
 """Setting of an Apache server whose clients do not use TLS. Without it, the server generates a key and a certificate at each
 start, which takes several times as long as the rest of the start."""
@@ -127,7 +130,7 @@ class Pocketmq:
     def start_broker(
         self, folder: Path, namesrv_address: str, config: dict[str, object], port: int | None
     ) -> tuple[ServerProcess, str]:
-        if port is None or not _is_free(port):
+        if port is None or not all(_is_free(port + distance) for distance in POCKETMQ_BESIDE):
             port = 0  # a new port: clients learn it from the route
         path = _write_config(folder / "broker.conf", {**config, "listenPort": port})
         command = [sys.executable, "-m", "broker", "-n", namesrv_address, "-c", str(path)]
@@ -140,9 +143,11 @@ class Apache:
 
     name = "apache"
 
-    def __init__(self, version: str = "4.9.4") -> None:
+    def __init__(self, version: str = "4.9.4", recorded: Path | None = None) -> None:
+        """`recorded`: an archive that the JVM of a broker writes at its end; by default it loads its classes from one."""
         self.version = version
         self.is_4 = version.startswith("4.")
+        self._recorded = recorded
 
     def start_namesrv(self, folder: Path, tls: dict[str, object]) -> tuple[ServerProcess, str]:
         port = _free_port(beside=())
@@ -171,15 +176,34 @@ class Apache:
 
     def _start(self, folder: Path, name: str, main_class: str, config: Path, items: dict[str, object]) -> ServerProcess:
         write_logback(folder, name, self.version)
-        class_path = f"{folder / 'conf'}:{jars(self.version if self.is_4 else f'{self.version}-{name}')}/*"
+        libraries = self._libraries(name)
         heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
         if not any(key.startswith("tls.") for key in items):
             items = {**items, **WITHOUT_TLS}
-        command = ["java", *JAVA_OPTIONS, *heap, f"-Duser.home={folder}",
+        classes = (self._classes(),) if name == "broker" else ()
+        command = ["java", *JAVA_OPTIONS, *heap, *classes, f"-Duser.home={folder}",
                    f"-Drmq.logback.configurationFile={folder}/conf/logback_{name}.xml",
                    *(f"-D{key}={value}" for key, value in items.items() if key.startswith(("tls.", "rocketmq."))),
-                   "-cp", class_path, main_class, "-c", str(config)]  # fmt: skip
+                   "-cp", f"{jars(libraries)}/*", main_class, "-c", str(config)]  # fmt: skip
         return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
+
+    def _libraries(self, name: str) -> str:
+        return self.version if self.is_4 else f"{self.version}-{name}"
+
+    def _classes(self) -> str:
+        """Return the option for the archive of a broker's classes."""
+        if self._recorded:
+            return f"-XX:ArchiveClassesAtExit={self._recorded}"
+        return f"-XX:SharedArchiveFile={class_archive(self._libraries('broker'), self._record)}"
+
+    def _record(self, target: Path) -> None:
+        home = target / "home"
+        home.mkdir()
+        paths: dict[str, object] = {"storePathRootDir": home / "store", "storePathCommitLog": home / "store" / "commitlog"}
+        nobody = "127.0.0.1:1"
+        broker, _ = Apache(self.version, target / "classes.jsa").start_broker(home, nobody, paths, None)
+        broker.stop()
+        shutil.rmtree(home)
 
 
 def start_proxy(folder: Path, namesrv_address: str) -> tuple[ServerProcess, str]:

@@ -28,11 +28,9 @@ NAMESRV_CONFIG: dict[str, object] = {"supportActingMaster": "true", "scanNotActi
 # delayed on a busy machine must not be taken for dead: a master starts without the progress of a slave that no name server
 # knows.
 # totalReplicas: with 1, Apache's master does not ask its slave for progress before it registers.
-# timerFlushIntervalMs: Apache's brokers compare the whole timer wheel with its file each time; no timer messages are sent.
 ACTING: dict[str, object] = {
     **CONFIG, "messageDelayLevel": f"1s 5s {DUE_S}s", "enableSlaveActingMaster": "true", "enableRemoteEscape": "true",
     "brokerIP2": "127.0.0.1",
-    "timerFlushIntervalMs": 10_000,
 }  # fmt: skip
 
 Start = Callable[..., tuple[Cluster, Cluster, Cluster]]
