@@ -1,6 +1,7 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
 # make test    all tests                        make check   format, lint, types, then the tests
 # make test-python   the tests without a JVM, Go and Spark         make test-jvm   the others
+# make test-long    all tests, with many random cases in place of few
 # make test-quick   the quick ones of the tests without a JVM, Go and Spark
 # make setup   only create .venv                make jar     the data source of Spark in Java
 # make lane    build the compiled lane anew, after a change of its sources; needs cargo
@@ -43,7 +44,7 @@ JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar lane demo test test-python test-jvm test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
+.PHONY: help setup jar lane demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-hostile clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -108,6 +109,9 @@ test-python: $(VENV)/.dev
 
 test-jvm: $(VENV)/.dev jar
 	@$(PYTEST) $(JVM)
+
+test-long: export POCKETMQ_LONG := true
+test-long: test
 
 test-quick: $(VENV)/.dev
 	@$(PYTEST) $(QUICK) -m "not slow"

@@ -9,8 +9,9 @@ from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.message_store import MessageStore
 from tests.broker.any_requests import AnyRequests
 from tests.broker.data_path import DataPath, StubChannel
+from tests.support.amount import cases
 
-SEEDS, REQUESTS = 20, 2000
+SEEDS, REQUESTS = cases(6, 20), 2000
 
 
 def rebuilt(path: DataPath) -> MessageStore:

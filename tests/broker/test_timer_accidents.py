@@ -11,6 +11,7 @@ from pocketmq.runtime.clock import VirtualClock
 from tests.broker.built import InlineExecutor
 from tests.broker.timed import DAY, MINUTE, SECOND, Timed
 from tests.store.power_cut_disk import PowerCutDisk, Stopped
+from tests.support.amount import cases
 
 DELAYS_MS = (1, 3, 700, 999, 1000, 1001, 2500, 30 * SECOND, 59 * SECOND, 61 * SECOND, 200 * SECOND, 1000 * SECOND, DAY)
 
@@ -200,7 +201,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(cases(8, 25)))
 def test_crashes_lose_no_timer_and_repeat_only_unmarked_deliveries(seed: int, kills: tuple[bool, ...]) -> None:
     Walk(seed, kills).run()
 

@@ -13,10 +13,11 @@ from pocketmq import spark_analytics
 from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader
 from tests.spark_analytics.replica_stores import FILE_SIZE, copied, extended, replicas
 from tests.spark_analytics.spark_logs import LogBuilder, read, spark_schema, write_queues
+from tests.support.amount import cases
 
 pytestmark = pytest.mark.spark
 
-SEEDS = range(24)
+SEEDS = range(cases(8, 24))
 # Which store has a record is not told by its bytes, and is left out of comparisons.
 NAMES = ("physicalOffset", "topic", "queueId", "queueOffset", "storeTimestamp", "body", "rawProperties")
 Record = tuple[Any, ...]
@@ -92,7 +93,7 @@ class Following:
 
 
 @pytest.mark.parametrize("limit", ["1k", "6k", "1g"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(4, 8)))
 def test_a_stream_has_each_record_once(tmp_path: Path, seed: int, limit: str) -> None:
     stores = replicas(tmp_path, seed)
     stream, found, begin = Following(stores, maxBytesPerTrigger=limit), Counter[Record](), None

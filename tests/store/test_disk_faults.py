@@ -1,14 +1,20 @@
 """Failure of any call of the disk: clear refusals, no exceptions, no acknowledged message lost, service again afterwards.
 
-A fixed sequence of operations is run once to count the calls of each method, and then again for each call: either only that
-call fails, or it and all later calls of the method fail until the fault is removed.
+A fixed sequence of operations is run once to list the calls of each method, and then again for some of the calls: either
+only that call fails, or it and all later calls of the method fail until the fault is removed. Of the calls from the same
+place in the code, in the same part of the sequence, the first and the last fail; with POCKETMQ_LONG=true, all of them.
 """
+
+import sys
+from collections import defaultdict
+from unittest.mock import patch
 
 import pytest
 
 from pocketmq.store.disk.disk import StoreError
-from tests.store.power_cut_disk import METHODS, Fault
+from tests.store.power_cut_disk import METHODS, Fault, PowerCutDisk
 from tests.store.simulator import ERROR_TEXTS, Walk
+from tests.support.amount import IS_LONG
 
 # Methods that may fail with ENOSPC; every method may fail with EIO.
 NEED_ROOM = {"create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "rename", "make_dirs"}
@@ -68,11 +74,30 @@ class Life(Walk):
         self.resume()
 
 
+def place() -> tuple[tuple[str, int], ...]:
+    """Return the functions and lines, of the store and of the sequence, that led to the present call of the disk."""
+    found, frame = [], sys._getframe()
+    while frame.f_code is not Life.run.__code__:
+        assert frame.f_back is not None
+        frame = frame.f_back
+        if "/pocketmq/store/" in frame.f_code.co_filename or frame.f_code is Life.run.__code__:
+            found.append((frame.f_code.co_qualname, frame.f_lineno))
+    return tuple(found)
+
+
 def calls() -> list[tuple[str, int]]:
-    """Return (method, number of the call) for all calls of the sequence."""
-    life = Life("SYNC_FLUSH")
-    life.run()
-    return [(method, number) for method in sorted(METHODS) for number in range(1, life.disk.calls[method] + 1)]
+    """Return (method, number of the call) for the calls of the sequence that are to fail."""
+    numbers = defaultdict[tuple[object, ...], list[int]](list)
+    enter = PowerCutDisk.enter
+
+    def noted(disk: PowerCutDisk, method: str, path: str) -> None:
+        enter(disk, method, path)
+        numbers[method, place()].append(disk.calls[method])
+
+    with patch.object(PowerCutDisk, "enter", noted):
+        Life("SYNC_FLUSH").run()
+    chosen = {(key[0], number) for key, all_ in numbers.items() for number in (all_ if IS_LONG else (all_[0], all_[-1]))}
+    return sorted((str(method), number) for method, number in chosen)
 
 
 CALLS = calls()

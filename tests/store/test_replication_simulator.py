@@ -7,14 +7,15 @@ import pytest
 
 from pocketmq.store.ha.log_follower import LogFollower
 from tests.store.replication_simulator import Machine, cpu_s_per_mb_of_bursts, walk
+from tests.support.amount import cases
 
-SEEDS = 40
+SEEDS = cases(20, 40)
 CPU_S_PER_MB_MAX = 0.5
 MODES = pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @MODES
 def test_no_acknowledged_message_is_lost_and_logs_stay_the_same(flush: str) -> None:
     results = [walk(seed, flush) for seed in range(SEEDS)]
