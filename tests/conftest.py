@@ -11,7 +11,9 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-settings.register_profile("pocketmq", deadline=None)
+from tests.support.amount import cases
+
+settings.register_profile("pocketmq", deadline=None, max_examples=cases(40, 100))
 settings.load_profile("pocketmq")
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -41,6 +43,7 @@ LONGEST_FILES = (
     "test_acting_master.py",
     "test_client_asks.py",
     "test_replication.py",
+    "test_rocketmq_examples.py",
     "test_client_failover.py",
     "test_mqadmin_matrix.py",
     "test_client_retry.py",
