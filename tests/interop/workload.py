@@ -113,7 +113,7 @@ def commit_half(connection: Connection, half: Record) -> None:
     connection.end_transaction(PRODUCER_GROUP, half, TRANSACTION_COMMIT)
 
 
-def wait_for_bodies(connection: Connection, store: Path, due: dict[str, str], timeout_s: float = 30) -> None:
+def wait_for_bodies(connection: Connection, store: Path, due: dict[str, str], timeout_s: float = PATIENCE_S) -> None:
     """Wait until the delayed messages have arrived."""
     waiting, deadline = dict(due), time.monotonic() + timeout_s
     while waiting:
