@@ -1,15 +1,22 @@
 package pocketmq.spark.columns;
 
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.github.luben.zstd.ZstdInputStream;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.zip.CRC32;
 import java.util.zip.InflaterInputStream;
+import org.apache.commons.compress.compressors.lz4.FramedLZ4CompressorInputStream;
 import pocketmq.spark.files.Layout;
 
 /**
- * Decompression of message bodies.
+ * Message bodies: their CRC, their decompression, and whether they are JSON.
  *
  * <p>Clients compress bodies larger than 4 KiB and set a flag in sysFlag; the broker stores them unchanged. Decompressed
  * sizes are limited, because a few bytes can expand to gigabytes.
@@ -25,6 +32,14 @@ public final class Bodies {
     private static final int ZSTD_FLAG = 0x200;
     private static final int ZLIB_FLAG = 0x300;
     private static final int STEP = 16 << 10;
+    /** Deeper nested values do not count as JSON: most parsers refuse them. */
+    private static final int JSON_DEPTH_MAX = 500;
+
+    private static final JsonFactory JSON = JsonFactory.builder()
+            .disable(JsonFactory.Feature.CANONICALIZE_FIELD_NAMES)
+            .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(JSON_DEPTH_MAX)
+                    .maxNumberLength(Integer.MAX_VALUE).maxStringLength(Integer.MAX_VALUE).build())
+            .build();
 
     private Bodies() {}
 
@@ -32,17 +47,20 @@ public final class Bodies {
         return (sysFlag & Layout.COMPRESSED_FLAG) != 0;
     }
 
+    /** Returns the CRC of a body, as a record has it. */
+    public static int crc(byte[] data, int begin, int end) {
+        CRC32 crc = new CRC32();
+        crc.update(data, begin, end - begin);
+        return (int) crc.getValue() & Layout.CRC_MASK;
+    }
+
     /** Returns the body of a row as it was sent, null if it cannot be decompressed. */
     public static byte[] decompressed(byte[] data, int begin, int end, int sysFlag) {
         if (begin == end) {
             return new byte[0];
         }
-        int kind = sysFlag & COMPRESSION_MASK;
-        if (kind == LZ4_FLAG) {
-            return Lz4Frame.decompressed(data, begin, end, SIZE_MAX);
-        }
         InputStream stored = new ByteArrayInputStream(data, begin, end - begin);
-        try (InputStream stream = opened(stored, kind)) {
+        try (InputStream stream = opened(stored, sysFlag & COMPRESSION_MASK)) {
             return stream == null ? null : whole(stream);
         } catch (IOException | RuntimeException error) {
             return null;
@@ -52,6 +70,7 @@ public final class Bodies {
     private static InputStream opened(InputStream stored, int kind) throws IOException {
         return switch (kind) {
             case 0, ZLIB_FLAG -> new InflaterInputStream(stored);
+            case LZ4_FLAG -> new FramedLZ4CompressorInputStream(stored); // lz4-java cannot read linked blocks
             case ZSTD_FLAG -> new ZstdInputStream(stored);
             default -> null;
         };
@@ -68,5 +87,31 @@ public final class Bodies {
             }
         }
         return plain.toByteArray();
+    }
+
+    /** Returns whether bytes are one JSON value (RFC 8259) in UTF-8, with optional white space around it. */
+    static boolean isJson(byte[] body) {
+        if (Utf8.invalidAt(body, 0, body.length) < body.length) {
+            return false;
+        }
+        String text = new String(body, StandardCharsets.UTF_8);
+        boolean hasEscapes = text.contains("\\u");
+        int values = 0;
+        try (JsonParser parser = JSON.createParser(text)) {
+            for (JsonToken token = parser.nextToken(); token != null; token = parser.nextToken()) {
+                boolean isText = token == JsonToken.VALUE_STRING || token == JsonToken.FIELD_NAME;
+                if (isText && hasEscapes && parser.getText().codePoints().anyMatch(Bodies::isSurrogate)) {
+                    return false;
+                }
+                values += parser.getParsingContext().inRoot() ? 1 : 0;
+            }
+        } catch (IOException error) {
+            return false;
+        }
+        return values == 1;
+    }
+
+    private static boolean isSurrogate(int code) {
+        return code >= Character.MIN_SURROGATE && code <= Character.MAX_SURROGATE;
     }
 }

@@ -4,8 +4,12 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
+import java.util.function.IntFunction;
+import java.util.function.IntToLongFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.files.Layout;
 
 /** Every column that may be requested, by name, for one set of options. */
@@ -22,6 +26,7 @@ public final class Columns {
     private static final DataType INT = DataTypes.IntegerType;
     private static final DataType BIGINT = DataTypes.LongType;
     private static final DataType TIMESTAMP = DataTypes.TimestampType;
+    private static final DataType BINARY = DataTypes.BinaryType;
 
     private final Map<String, Column> known = new LinkedHashMap<>();
     /** Number of the columns of the default schema, which come first. */
@@ -44,7 +49,7 @@ public final class Columns {
         columns.addProperties();
         columns.usual = columns.known.size();
         columns.addDerived(delaysMs);
-        columns.add(corruptRecord, DataTypes.BinaryType, true, BodyVectors.CorruptRecord::new);
+        columns.addValue(corruptRecord, BINARY, true, rows -> rows::corruptRecord);
         if (isPermissive) {
             columns.known.replaceAll((name, column) -> column.nullable(true));
         }
@@ -69,56 +74,76 @@ public final class Columns {
         known.put(name, new Column(name, type, isNullable, decoder));
     }
 
-    private void addInt(String name, int position) {
-        add(name, INT, false, rows -> new NumberVectors.IntAt(rows, position));
+    private void addValue(String name, DataType type, boolean isNullable, Function<Rows, IntFunction<?>> values) {
+        add(name, type, isNullable, rows -> ComputedVector.values(type, rows, isNullable, values.apply(rows)));
+    }
+
+    private void addText(String name, Function<Rows, IntFunction<UTF8String>> texts) {
+        addValue(name, STRING, false, texts::apply);
+    }
+
+    private void addProperty(String name, String key) {
+        addValue(name, STRING, true, rows -> new PropertyCursor(rows, key)::text);
+    }
+
+    private void addNumber(
+            String name, DataType type, boolean isNullable, Function<Rows, IntToLongFunction> numbers) {
+        add(name, type, isNullable, rows -> ComputedVector.numbers(type, rows, isNullable, numbers.apply(rows)));
+    }
+
+    /** Adds a number at a fixed position from the record's first byte. */
+    private void addFixed(String name, DataType type, int position) {
+        add(name, type, false, rows -> new NumberVector(type, rows, rows.starts, position));
+    }
+
+    /** Adds a number behind the hosts, whose position is fixed from the body's first byte. */
+    private void addBehindHosts(String name, DataType type, int position) {
+        add(name, type, false, rows -> new NumberVector(type, rows, rows.bodies, position - Layout.RECORD_FIXED_SIZE));
     }
 
     private void addFixed() {
-        add("topic", STRING, false, TextVectors.Topic::new);
-        addInt("queueId", Layout.QUEUE_ID_POSITION);
-        add("queueOffset", BIGINT, false, rows -> new NumberVectors.LongAt(rows, Layout.QUEUE_OFFSET_POSITION));
-        add(PHYSICAL_OFFSET, BIGINT, false, rows -> new NumberVectors.LongAt(rows, Layout.PHYSICAL_OFFSET_POSITION));
-        addInt("storeSize", 0);
-        addInt("bodyCrc", Layout.BODY_CRC_POSITION);
-        addInt("sysFlag", Layout.SYS_FLAG_POSITION);
-        addInt("flag", Layout.FLAG_POSITION);
-        add("bornTimestamp", TIMESTAMP, false, rows -> new NumberVectors.Timestamp(rows, Rows::bornTimestampMs));
-        add("storeTimestamp", TIMESTAMP, false, rows -> new NumberVectors.Timestamp(rows, Rows::storeTimestampMs));
-        add("bornHost", STRING, false, rows -> new TextVectors.Host(rows, false));
-        add("storeHost", STRING, false, rows -> new TextVectors.Host(rows, true));
+        addText("topic", rows -> rows::topic);
+        addFixed("queueId", INT, Layout.QUEUE_ID_POSITION);
+        addFixed("queueOffset", BIGINT, Layout.QUEUE_OFFSET_POSITION);
+        addFixed(PHYSICAL_OFFSET, BIGINT, Layout.PHYSICAL_OFFSET_POSITION);
+        addFixed("storeSize", INT, 0);
+        addFixed("bodyCrc", INT, Layout.BODY_CRC_POSITION);
+        addFixed("sysFlag", INT, Layout.SYS_FLAG_POSITION);
+        addFixed("flag", INT, Layout.FLAG_POSITION);
+        addNumber("bornTimestamp", TIMESTAMP, false, rows -> rows::bornTimestampUs);
+        addNumber("storeTimestamp", TIMESTAMP, false, rows -> rows::storeTimestampUs);
+        addText("bornHost", rows -> new Hosts(rows, false));
+        addText("storeHost", rows -> new Hosts(rows, true));
         addBehindHosts("reconsumeTimes", INT, Layout.RECONSUME_TIMES_POSITION);
         addBehindHosts("preparedTransactionOffset", BIGINT, Layout.PREPARED_TRANSACTION_OFFSET_POSITION);
     }
 
-    private void addBehindHosts(String name, DataType type, int position) {
-        add(name, type, false, rows -> new NumberVectors.BehindHosts(type, rows, position));
-    }
-
     private void addBody(String bodyAs) {
+        // A damaged body is null in every mode in which a query goes on, whatever the column declares.
         switch (bodyAs) {
-            case "string" -> add(BODY, STRING, false, BodyVectors.Text::new);
-            case "json" -> add(BODY, STRING, true, BodyVectors.JsonText::new);
-            default -> add(BODY, DataTypes.BinaryType, false, BodyVectors.Binary::new);
+            case "string" -> add(BODY, STRING, false, rows -> ComputedVector.values(STRING, rows, true, rows::bodyText));
+            case "json" -> addValue(BODY, STRING, true, rows -> rows::bodyJson);
+            default -> add(BODY, BINARY, false, rows -> ComputedVector.values(BINARY, rows, true, rows::body));
         }
     }
 
     private void addProperties() {
         add("properties", DataTypes.createMapType(STRING, STRING), false, PropertiesVector::new);
-        add("tags", STRING, true, rows -> new TextVectors.Property(rows, "TAGS"));
-        add("keys", STRING, true, rows -> new TextVectors.Property(rows, "KEYS"));
-        add("uniqKey", STRING, true, rows -> new TextVectors.Property(rows, UNIQ_KEY));
-        add("offsetMsgId", STRING, false, TextVectors.OffsetMsgId::new);
+        addProperty("tags", "TAGS");
+        addProperty("keys", "KEYS");
+        addProperty("uniqKey", UNIQ_KEY);
+        addText("offsetMsgId", rows -> row -> Hosts.offsetMsgId(rows, row));
     }
 
     private void addDerived(long[] delaysMs) {
-        add("msgId", STRING, false, DerivedVectors.MsgId::new);
-        add("delayLevel", INT, true, DerivedVectors.DelayLevel::new);
-        add("deliverTime", TIMESTAMP, true, rows -> new DerivedVectors.DeliverTime(rows, delaysMs));
-        add("realTopic", STRING, false, DerivedVectors.RealTopic::new);
-        add("realQueueId", INT, false, DerivedVectors.RealQueueId::new);
-        add("crcOk", DataTypes.BooleanType, false, BodyVectors.CrcOk::new);
-        add("rawProperties", STRING, false, TextVectors.RawProperties::new);
-        add(STORE_PATH, STRING, false, rows -> new TextVectors.OfSplit(rows, own -> own.path));
-        add(BROKER_NAME, STRING, false, rows -> new TextVectors.OfSplit(rows, own -> own.brokerName));
+        addText("msgId", DerivedValues::msgId);
+        addNumber("delayLevel", INT, true, rows -> new PropertyCursor(rows, "DELAY")::int4);
+        addNumber("deliverTime", TIMESTAMP, true, rows -> new DerivedValues.DeliverTime(rows, delaysMs));
+        addText("realTopic", DerivedValues::realTopic);
+        addNumber("realQueueId", INT, false, DerivedValues::realQueueId);
+        addNumber("crcOk", DataTypes.BooleanType, false, rows -> row -> rows.isCrcRight(row) ? 1 : 0);
+        addText("rawProperties", rows -> rows::rawProperties);
+        addText(STORE_PATH, rows -> row -> rows.path);
+        addText(BROKER_NAME, rows -> row -> rows.brokerName);
     }
 }

@@ -1,76 +1,63 @@
 package pocketmq.spark.columns;
 
-import java.nio.charset.StandardCharsets;
+import com.google.common.net.InetAddresses;
+import java.net.Inet6Address;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.function.IntFunction;
 import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.files.BigEndian;
 import pocketmq.spark.files.Layout;
 
-/** Packed host addresses, as text and as part of message ids. */
-final class Hosts {
-    static final int BORN_HOST_POSITION = Layout.BORN_HOST_POSITION;
-    private static final byte[] DIGITS = "0123456789ABCDEF".getBytes(StandardCharsets.US_ASCII);
+/** Address and port of a host of each record; neighbours mostly have the same, so the last text is kept. */
+final class Hosts implements IntFunction<UTF8String> {
+    private static final HexFormat HEX = HexFormat.of().withUpperCase();
 
-    private Hosts() {}
+    private final Rows rows;
+    private final boolean isStoreHost;
+    private byte[] last = new byte[0];
+    private UTF8String text = UTF8String.EMPTY_UTF8;
 
-    static int size(boolean isV6) {
+    Hosts(Rows rows, boolean isStoreHost) {
+        this.rows = rows;
+        this.isStoreHost = isStoreHost;
+    }
+
+    @Override
+    public UTF8String apply(int row) {
+        int at = isStoreHost ? rows.storeHostAt(row) : rows.starts[row] + Layout.BORN_HOST_POSITION;
+        int end = at + size(isStoreHost ? rows.isStoreHostV6(row) : rows.isBornHostV6(row));
+        if (!Arrays.equals(rows.data, at, end, last, 0, last.length)) {
+            last = Arrays.copyOfRange(rows.data, at, end);
+            text = UTF8String.fromString(text(last));
+        }
+        return text;
+    }
+
+    private static int size(boolean isV6) {
         return isV6 ? Layout.HOST_V6_SIZE : Layout.HOST_SIZE;
     }
 
     /** Returns {@code ip:port} of 4 or 16 bytes of address and 4 bytes of port; IPv6 addresses are in brackets. */
-    static String text(byte[] packed) {
-        int port = BigEndian.int4(packed, packed.length - 4);
-        if (packed.length == Layout.HOST_V6_SIZE) {
-            return "[" + compressed(packed) + "]:" + port;
+    private static String text(byte[] packed) {
+        byte[] address = Arrays.copyOf(packed, packed.length - 4);
+        int port = BigEndian.int4(packed, address.length);
+        try {
+            return packed.length == Layout.HOST_V6_SIZE
+                    ? "[" + InetAddresses.toAddrString(Inet6Address.getByAddress(null, address, -1)) + "]:" + port
+                    : InetAddress.getByAddress(address).getHostAddress() + ":" + port;
+        } catch (UnknownHostException error) {
+            throw new IllegalArgumentException(error); // only for other sizes
         }
-        return (packed[0] & 0xff) + "." + (packed[1] & 0xff) + "." + (packed[2] & 0xff) + "." + (packed[3] & 0xff) + ":" + port;
-    }
-
-    /** Returns an IPv6 address with its first longest run of two or more zero groups as {@code ::} (RFC 5952). */
-    private static String compressed(byte[] packed) {
-        int runBegin = -1;
-        int runSize = 1;
-        for (int begin = 0; begin < 8; begin++) {
-            int size = 0;
-            while (begin + size < 8 && BigEndian.uint2(packed, 2 * (begin + size)) == 0) {
-                size++;
-            }
-            if (size > runSize) {
-                runBegin = begin;
-                runSize = size;
-            }
-        }
-        StringBuilder text = new StringBuilder();
-        for (int group = 0; group < 8; group++) {
-            if (group == runBegin) {
-                text.append("::");
-                group += runSize - 1;
-                continue;
-            }
-            if (text.length() > 0 && text.charAt(text.length() - 1) != ':') {
-                text.append(':');
-            }
-            text.append(Integer.toHexString(BigEndian.uint2(packed, 2 * group)));
-        }
-        return text.toString();
     }
 
     /** Returns the hex of store host and physical offset, as Java's MessageDecoder.createMessageId makes it. */
     static UTF8String offsetMsgId(Rows rows, int row) {
         int host = rows.storeHostAt(row);
-        int size = size(rows.isStoreHostV6(row));
-        byte[] text = new byte[2 * (size + 8)];
-        for (int number = 0; number < size; number++) {
-            put(text, number, rows.data[host + number]);
-        }
         int own = rows.starts[row] + Layout.PHYSICAL_OFFSET_POSITION;
-        for (int number = 0; number < 8; number++) {
-            put(text, size + number, rows.data[own + number]);
-        }
-        return UTF8String.fromBytes(text);
-    }
-
-    private static void put(byte[] text, int number, byte code) {
-        text[2 * number] = DIGITS[code >> 4 & 0xf];
-        text[2 * number + 1] = DIGITS[code & 0xf];
+        return UTF8String.fromString(HEX.formatHex(rows.data, host, host + size(rows.isStoreHostV6(row)))
+                + HEX.formatHex(rows.data, own, own + 8));
     }
 }

@@ -1,5 +1,7 @@
 package pocketmq.spark.columns;
 
+import java.util.Arrays;
+
 /**
  * The property string of a record: {@code name 0x01 value 0x02 name 0x01 value ...}.
  *
@@ -43,7 +45,8 @@ public final class Properties {
         int from = begin;
         while (from < end) {
             int divider = from + name.length;
-            boolean isNamed = divider < end && data[divider] == NAME_VALUE && startsWith(data, from, name);
+            boolean isNamed = divider < end && data[divider] == NAME_VALUE
+                    && Arrays.equals(data, from, divider, name, 0, name.length);
             int at = isNamed ? divider + 1 : from;
             while (at < end && data[at] != PROPERTY) {
                 at++;
@@ -54,14 +57,5 @@ public final class Properties {
             from = at + 1;
         }
         return found;
-    }
-
-    private static boolean startsWith(byte[] data, int at, byte[] name) {
-        for (int number = 0; number < name.length; number++) {
-            if (data[at + number] != name[number]) {
-                return false;
-            }
-        }
-        return true;
     }
 }

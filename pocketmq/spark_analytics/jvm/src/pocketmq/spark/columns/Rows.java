@@ -1,7 +1,10 @@
 package pocketmq.spark.columns;
 
+import java.util.Arrays;
+import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.files.BigEndian;
 import pocketmq.spark.files.Layout;
+import pocketmq.spark.files.Marks;
 
 /**
  * The records of one batch: the positions of their parts in {@link #data}, from which vectors decode columns on demand.
@@ -10,6 +13,8 @@ import pocketmq.spark.files.Layout;
  */
 public final class Rows {
     public static final int CAPACITY = 4096;
+    /** Born timestamps are set by clients and may not fit into Spark's microseconds. */
+    static final long TIMESTAMP_MS_MAX = Long.MAX_VALUE / 1000;
     private static final int HOST_V6_MORE = Layout.HOST_V6_SIZE - Layout.HOST_SIZE;
 
     public byte[] data = new byte[0];
@@ -21,10 +26,10 @@ public final class Rows {
     public final int[] ends = new int[CAPACITY];
 
     /** Path of the records' file. */
-    public String path = "";
+    public UTF8String path = UTF8String.EMPTY_UTF8;
 
     /** Name of their broker; empty if it is not asked for. */
-    public String brokerName = "";
+    public UTF8String brokerName = UTF8String.EMPTY_UTF8;
 
     /** Decompressed bodies, by row, of the bodies that are stored compressed; null if bodies are not to be decompressed. */
     final byte[][] plain;
@@ -160,28 +165,26 @@ public final class Rows {
         return BigEndian.int8(data, starts[row] + Layout.PHYSICAL_OFFSET_POSITION);
     }
 
-    public long bornTimestampMs(int row) {
-        return BigEndian.int8(data, starts[row] + Layout.BORN_TIMESTAMP_POSITION);
+    long bornTimestampUs(int row) {
+        return microseconds(BigEndian.int8(data, starts[row] + Layout.BORN_TIMESTAMP_POSITION));
     }
 
     public long storeTimestampMs(int row) {
-        return BigEndian.int8(data, storeTimestampAt(row));
+        return BigEndian.int8(data, Marks.storeTimeAt(data, starts[row]));
     }
 
     /** Store time in microseconds, clipped to what Spark can hold. */
     public long storeTimestampUs(int row) {
-        return NumberVectors.microseconds(storeTimestampMs(row));
+        return microseconds(storeTimestampMs(row));
     }
 
-    private int storeTimestampAt(int row) {
-        int start = starts[row];
-        boolean isV6 = (data[start + Layout.SYS_FLAG_POSITION + 3] & Layout.BORNHOST_V6_FLAG) != 0;
-        return start + Layout.STORE_TIMESTAMP_POSITION + (isV6 ? HOST_V6_MORE : 0);
+    static long microseconds(long ms) {
+        return Math.max(Math.min(ms, TIMESTAMP_MS_MAX), -TIMESTAMP_MS_MAX) * 1000;
     }
 
     /** Position of the store host's address, which is followed by its port. */
     public int storeHostAt(int row) {
-        return storeTimestampAt(row) + 8;
+        return Marks.storeTimeAt(data, starts[row]) + 8;
     }
 
     public boolean isStoreHostV6(int row) {
@@ -195,5 +198,46 @@ public final class Rows {
     /** Position of the first byte of the property string, which ends with the record. */
     public int propertiesAt(int row) {
         return topicEnds[row] + 2;
+    }
+
+    public UTF8String topic(int row) {
+        return Utf8.text(data, topics[row], topicEnds[row]);
+    }
+
+    UTF8String rawProperties(int row) {
+        return Utf8.text(data, propertiesAt(row), ends[row]);
+    }
+
+    // --- bodies -----------------------------------------------------------------------------------------------------
+
+    /** Returns the body as it is stored or, if bodies are to be decompressed, as it was sent; null if it is damaged. */
+    byte[] body(int row) {
+        if (plain != null && plain[row] != null) {
+            return plain[row];
+        }
+        return isBodyDamaged(row) ? null : Arrays.copyOfRange(data, bodies[row], bodyEnds[row]);
+    }
+
+    UTF8String bodyText(int row) {
+        byte[] body = body(row);
+        return body == null ? null : Utf8.text(body, 0, body.length);
+    }
+
+    /** Returns the body as text, null if it is not one JSON value. */
+    UTF8String bodyJson(int row) {
+        byte[] body = body(row);
+        return body != null && Bodies.isJson(body) ? UTF8String.fromBytes(body) : null;
+    }
+
+    /** Returns the bytes of a record whose body is damaged, null for others. */
+    byte[] corruptRecord(int row) {
+        int size = Math.min(ends[row] - starts[row], Columns.CORRUPT_SIZE_MAX);
+        return isBodyDamaged(row) ? Arrays.copyOfRange(data, starts[row], starts[row] + size) : null;
+    }
+
+    /** Returns whether the body matches its CRC. */
+    public boolean isCrcRight(int row) {
+        return Bodies.crc(data, bodies[row], bodyEnds[row])
+                == BigEndian.int4(data, starts[row] + Layout.BODY_CRC_POSITION);
     }
 }

@@ -2,9 +2,12 @@ package pocketmq.spark.files;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.util.Arrays;
 
 /** An open file that is read at given positions. */
 public interface FileBytes extends Closeable {
+    byte[] ZEROS = new byte[256 << 10];
+
     /** Reads up to {@code length} bytes into {@code target}; returns how many, fewer only at the end of the file. */
     int read(long position, byte[] target, int offset, int length) throws IOException;
 
@@ -12,18 +15,17 @@ public interface FileBytes extends Closeable {
     default byte[] bytes(long position, int size) throws IOException {
         byte[] data = new byte[Math.max(size, 0)];
         int there = read(position, data, 0, data.length);
-        return there == data.length ? data : java.util.Arrays.copyOf(data, there);
+        return there == data.length ? data : Arrays.copyOf(data, there);
     }
 
     /** Returns the first position from {@code position} on that may hold a byte that is not zero; at most {@code limit}. */
     default long nextWritten(long position, long limit) throws IOException {
-        byte[] data = new byte[(int) Math.min(1 << 20, limit - position)];
+        byte[] data = new byte[ZEROS.length];
         for (long at = position; at < limit; ) {
             int have = read(at, data, 0, (int) Math.min(data.length, limit - at));
-            for (int index = 0; index < have; index++) {
-                if (data[index] != 0) {
-                    return at + index;
-                }
+            int index = Arrays.mismatch(data, 0, have, ZEROS, 0, have);
+            if (index >= 0) {
+                return at + index;
             }
             if (have == 0) {
                 return limit;

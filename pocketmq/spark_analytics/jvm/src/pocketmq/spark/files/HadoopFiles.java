@@ -1,7 +1,7 @@
 package pocketmq.spark.files;
 
 import java.io.IOException;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
@@ -46,22 +46,14 @@ public final class HadoopFiles implements StoreFiles {
 
     @Override
     public List<String> names(String folder) throws IOException {
-        List<String> names = new ArrayList<>();
-        for (FileStatus status : own(folder).listStatus(new Path(folder))) {
-            names.add(status.getPath().getName());
-        }
-        return names;
+        return Arrays.stream(own(folder).listStatus(new Path(folder))).map(status -> status.getPath().getName()).toList();
     }
 
     @Override
     public List<String> glob(String pattern) throws IOException {
-        List<String> found = new ArrayList<>();
-        FileStatus[] statuses = own(pattern).globStatus(new Path(pattern));
-        for (FileStatus status : statuses == null ? new FileStatus[0] : statuses) {
-            found.add(status.getPath().toString());
-        }
-        found.sort(null);
-        return found;
+        FileStatus[] found = own(pattern).globStatus(new Path(pattern));
+        return Arrays.stream(found == null ? new FileStatus[0] : found)
+                .map(status -> status.getPath().toString()).sorted().toList();
     }
 
     @Override

@@ -37,11 +37,9 @@ public enum LocalFiles implements StoreFiles {
 
     @Override
     public List<String> names(String folder) throws IOException {
-        List<String> names = new ArrayList<>();
         try (Stream<Path> entries = Files.list(Path.of(folder))) {
-            entries.forEach(entry -> names.add(entry.getFileName().toString()));
+            return entries.map(entry -> entry.getFileName().toString()).toList();
         }
-        return names;
     }
 
     @Override
@@ -108,23 +106,14 @@ public enum LocalFiles implements StoreFiles {
      * Only a garbage collection frees a direct buffer, so buffers are kept and reused: there are never more than there
      * were reads at the same time.
      */
-    private static final class LocalBytes implements FileBytes {
+    private record LocalBytes(FileChannel channel) implements FileBytes {
         private static final int STEP = 256 << 10;
         private static final Queue<ByteBuffer> UNUSED = new ConcurrentLinkedQueue<>();
-        private final FileChannel channel;
-
-        LocalBytes(FileChannel channel) {
-            this.channel = channel;
-        }
-
-        private static ByteBuffer take() {
-            ByteBuffer buffer = UNUSED.poll();
-            return buffer == null ? ByteBuffer.allocateDirect(STEP) : buffer;
-        }
 
         @Override
         public int read(long position, byte[] target, int offset, int length) throws IOException {
-            ByteBuffer buffer = take();
+            ByteBuffer unused = UNUSED.poll();
+            ByteBuffer buffer = unused == null ? ByteBuffer.allocateDirect(STEP) : unused;
             try {
                 int done = 0;
                 while (done < length) {
@@ -142,43 +131,6 @@ public enum LocalFiles implements StoreFiles {
             } finally {
                 UNUSED.add(buffer);
             }
-        }
-
-        @Override
-        public long nextWritten(long position, long limit) throws IOException {
-            ByteBuffer buffer = take();
-            try {
-                for (long at = position; at < limit; at += buffer.limit()) {
-                    buffer.clear();
-                    buffer.limit((int) Math.min(STEP, limit - at));
-                    if (channel.read(buffer, at) <= 0) {
-                        return limit;
-                    }
-                    buffer.flip();
-                    int index = firstWritten(buffer);
-                    if (index >= 0) {
-                        return at + index;
-                    }
-                }
-                return limit;
-            } finally {
-                UNUSED.add(buffer);
-            }
-        }
-
-        /** Returns an index at most 7 before the first byte that is not zero; -1 if there is none. */
-        private static int firstWritten(ByteBuffer words) {
-            while (words.remaining() >= 8) {
-                if (words.getLong() != 0) {
-                    return words.position() - 8;
-                }
-            }
-            while (words.hasRemaining()) {
-                if (words.get() != 0) {
-                    return words.position() - 1;
-                }
-            }
-            return -1;
         }
 
         @Override

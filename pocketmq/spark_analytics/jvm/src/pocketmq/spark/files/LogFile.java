@@ -1,5 +1,6 @@
 package pocketmq.spark.files;
 
+import java.io.IOException;
 import java.io.Serializable;
 
 /**
@@ -20,8 +21,20 @@ public record LogFile(StoreFiles files, String path, long physicalOffset, long s
         return StoreFiles.parent(path);
     }
 
-    /** Opens the file. Throws MissingFileException. */
-    public FileBytes open() throws java.io.IOException {
+    /** Returns the root of the file's store, or its folder, if that is not named commitlog. */
+    public String store() {
+        return StoreFiles.name(folder()).equals("commitlog") ? StoreFiles.parent(folder()) : folder();
+    }
+
+    /** Opens the file for several reads. Throws MissingFileException. */
+    public FileBytes open() throws IOException {
         return files.openPlanned(path);
+    }
+
+    /** Reads up to {@code size} bytes from a position, fewer only at the end of the file. Throws MissingFileException. */
+    public byte[] read(long position, int size) throws IOException {
+        try (FileBytes bytes = open()) {
+            return bytes.bytes(position, size);
+        }
     }
 }

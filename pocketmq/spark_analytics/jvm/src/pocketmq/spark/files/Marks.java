@@ -1,6 +1,7 @@
 package pocketmq.spark.files;
 
 import java.io.IOException;
+import java.util.Arrays;
 
 /** Recognition of the beginning of a record by its mark, and of the BLANK that fills the rest of a file. */
 public final class Marks {
@@ -26,9 +27,18 @@ public final class Marks {
                 && BigEndian.int4(data, at + Layout.MAGIC_CODE_POSITION) == Layout.BLANK_MAGIC_CODE;
     }
 
+    /** As {@link #isBlank(byte[], int, int, long)}, for the bytes that were read at its position. */
+    public static boolean isBlank(byte[] mark, long room) {
+        return isBlank(mark, 0, mark.length, room);
+    }
+
+    private static byte[] mark(LogFile file, FileBytes bytes, long position) throws IOException {
+        return bytes.bytes(position, (int) Math.min(SIZE, file.size() - position));
+    }
+
     /** Returns whether a record begins at a position of a file. */
     public static boolean hasRecord(LogFile file, FileBytes bytes, long position) throws IOException {
-        byte[] mark = bytes.bytes(position, (int) Math.max(Math.min(SIZE, file.size() - position), 0));
+        byte[] mark = mark(file, bytes, position);
         return mark.length == SIZE && isRecord(mark, 0, file.physicalOffset() + position);
     }
 
@@ -43,12 +53,9 @@ public final class Marks {
 
     /** Returns whether a record or the BLANK begins at a position, or the file ends there. */
     public static boolean goesOn(LogFile file, FileBytes bytes, long position) throws IOException {
-        if (position == file.size()) {
-            return true;
-        }
-        byte[] mark = bytes.bytes(position, (int) Math.max(Math.min(SIZE, file.size() - position), 0));
-        return isBlank(mark, 0, mark.length, file.size() - position)
-                || (mark.length == SIZE && isRecord(mark, 0, file.physicalOffset() + position));
+        byte[] mark = mark(file, bytes, position);
+        return position == file.size() || isBlank(mark, file.size() - position)
+                || hasRecord(file, bytes, position);
     }
 
     /** Returns the first position in [begin, stop) that looks like the start of a record, or NONE. */
@@ -76,12 +83,14 @@ public final class Marks {
 
     /** Returns the store time (ms) of the record at a position. */
     public static long storeTimeMs(FileBytes bytes, long position) throws IOException {
-        byte[] data = bytes.bytes(position, Layout.STORE_TIMESTAMP_POSITION + Layout.HOST_V6_SIZE);
-        if (data.length < Layout.STORE_TIMESTAMP_POSITION + Layout.HOST_V6_SIZE) {
-            data = java.util.Arrays.copyOf(data, Layout.STORE_TIMESTAMP_POSITION + Layout.HOST_V6_SIZE);
-        }
-        int flags = data[Layout.SYS_FLAG_POSITION + 3];
-        int more = (flags & Layout.BORNHOST_V6_FLAG) != 0 ? Layout.HOST_V6_SIZE - Layout.HOST_SIZE : 0;
-        return BigEndian.int8(data, Layout.STORE_TIMESTAMP_POSITION + more);
+        int size = Layout.STORE_TIMESTAMP_POSITION + Layout.HOST_V6_SIZE;
+        byte[] data = Arrays.copyOf(bytes.bytes(position, size), size);
+        return BigEndian.int8(data, storeTimeAt(data, 0));
+    }
+
+    /** Returns the place of the store time, which follows the born host, of the record at {@code at}. */
+    public static int storeTimeAt(byte[] data, int at) {
+        boolean isV6 = (data[at + Layout.SYS_FLAG_POSITION + 3] & Layout.BORNHOST_V6_FLAG) != 0;
+        return at + Layout.STORE_TIMESTAMP_POSITION + (isV6 ? Layout.HOST_V6_SIZE - Layout.HOST_SIZE : 0);
     }
 }

@@ -1,6 +1,5 @@
 package pocketmq.spark.files;
 
-import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
@@ -33,26 +32,22 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
     /**
      * Returns the files of a queue, ascending, without empty ones at its end.
      *
-     * <p>Throws DamagedFileException for a file whose size is not a multiple of the unit size, and for a missing file.
+     * <p>Throws IOException for a file whose size is not a multiple of the unit size, and for a missing file.
      */
     public static List<QueueFile> of(StoreFiles files, String root, String topic, int queueId) throws IOException {
         String folder = StoreFiles.join(root, "consumequeue", topic, Integer.toString(queueId));
         List<QueueFile> row = new ArrayList<>();
-        for (String name : files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
-            if (LogFiles.isRowName(name)) {
-                add(files, StoreFiles.join(folder, name), Long.parseLong(name), row);
+        for (LogFile file : files.isFolder(folder) ? LogFiles.listed(files, folder) : List.<LogFile>of()) {
+            if (file.size() % UNIT != 0) {
+                throw new IOException(file.path() + " has " + file.size() + " bytes, which is not a multiple of " + UNIT);
             }
-        }
-        row.sort(java.util.Comparator.comparingLong(QueueFile::start));
-        for (int index = 0; index < row.size(); index++) {
-            QueueFile file = row.get(index);
-            if (file.size % UNIT != 0) {
-                throw new DamagedFileException(
-                        file.path + " has " + file.size + " bytes, which is not a multiple of " + UNIT);
+            QueueFile before = row.isEmpty() ? null : row.get(row.size() - 1);
+            if (file.size() > 0 && before != null && before.start + before.size != file.physicalOffset()) {
+                throw new IOException(
+                        file.path() + " does not begin where " + before.path + " ends: a file is missing between them");
             }
-            if (index > 0 && row.get(index - 1).start + row.get(index - 1).size != file.start) {
-                throw new DamagedFileException(file.path + " does not begin where " + row.get(index - 1).path
-                        + " ends: a file is missing between them");
+            if (file.size() > 0) {
+                row.add(new QueueFile(files, file.path(), file.physicalOffset(), file.size()));
             }
         }
         // Preallocated, or emptied by a power cut.
@@ -60,17 +55,6 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
             row.remove(row.size() - 1);
         }
         return row;
-    }
-
-    private static void add(StoreFiles files, String path, long start, List<QueueFile> row) throws IOException {
-        try {
-            QueueFile file = new QueueFile(files, path, start, files.size(path));
-            if (file.size > 0) {
-                row.add(file);
-            }
-        } catch (FileNotFoundException | java.nio.file.NoSuchFileException error) {
-            return; // deleted by retention since the listing
-        }
     }
 
     private boolean hasUnits() throws IOException {
@@ -99,7 +83,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
     }
 
     /**
-     * Returns the number of units. Throws DamagedFileException if further units lie behind a gap: units lost in a power cut
+     * Returns the number of units. Throws IOException if further units lie behind a gap: units lost in a power cut
      * read as zeros, in whole pages, like units that were never written.
      */
     public int countWithoutGap() throws IOException {
@@ -108,7 +92,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
         try (FileBytes bytes = files.openPlanned(path)) {
             for (int ahead = 1; count + ahead < capacity; ahead *= 2) {
                 if (isUnit(bytes, count + ahead)) {
-                    throw new DamagedFileException(path + " has lost units");
+                    throw new IOException(path + " has lost units");
                 }
             }
         }
@@ -134,7 +118,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
                 int middle = (low + high) >>> 1;
                 byte[] unit = bytes.bytes((long) middle * UNIT, UNIT);
                 if (unit.length < UNIT || !isUnit(unit, 0)) {
-                    throw new DamagedFileException(path + " has lost units");
+                    throw new IOException(path + " has lost units");
                 }
                 if (BigEndian.int8(unit, Layout.UNIT_PHYSICAL_OFFSET_POSITION) < physicalOffset) {
                     low = middle + 1;
@@ -146,14 +130,14 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
         return low;
     }
 
-    /** Returns the bytes of the units {@code first} to {@code stop}. Throws DamagedFileException if some are lost. */
+    /** Returns the bytes of the units {@code first} to {@code stop}. Throws IOException if some are lost. */
     public byte[] units(int first, int stop) throws IOException {
         int count = Math.max(stop - first, 0);
         try (FileBytes bytes = files.openPlanned(path)) {
             byte[] data = bytes.bytes((long) first * UNIT, count * UNIT);
             for (int at = 0; at < count * UNIT; at += UNIT) {
                 if (at + UNIT > data.length || !isUnit(data, at)) {
-                    throw new DamagedFileException(path + " has lost units");
+                    throw new IOException(path + " has lost units");
                 }
             }
             return data;

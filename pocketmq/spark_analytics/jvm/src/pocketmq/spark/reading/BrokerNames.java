@@ -15,7 +15,6 @@ import pocketmq.spark.files.ConfigDocument;
 import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.StoreFiles;
-import pocketmq.spark.files.StorePaths;
 
 /** Names of the brokers that stores belong to; spark_analytics/files/broker_names.py describes where a store has it. */
 public final class BrokerNames {
@@ -34,7 +33,7 @@ public final class BrokerNames {
     /** Returns splits of some files with the names of their brokers, given or found. Throws IllegalArgumentException. */
     public static List<Split> named(List<Split> splits, List<LogFile> files, Map<String, String> given)
             throws IOException {
-        Set<String> stores = new TreeSet<>(files.stream().map(StorePaths::store).toList());
+        Set<String> stores = new TreeSet<>(files.stream().map(LogFile::store).toList());
         for (String store : new TreeSet<>(given.keySet())) {
             if (!stores.contains(store)) {
                 throw ReadException.option(
@@ -43,13 +42,13 @@ public final class BrokerNames {
         }
         Map<String, String> names = new TreeMap<>();
         for (Split split : splits) {
-            String store = StorePaths.store(split.file());
+            String store = split.file().store();
             if (!names.containsKey(store)) {
                 String own = given.get(store);
                 names.put(store, own == null ? name(split.file().files(), store) : own);
             }
         }
-        return splits.stream().map(split -> split.named(names.get(StorePaths.store(split.file())))).toList();
+        return splits.stream().map(split -> split.named(names.get(split.file().store()))).toList();
     }
 
     private static String name(StoreFiles files, String root) throws IOException {

@@ -21,6 +21,8 @@ final class Chain {
     final Window window;
 
     private final LogFile file;
+    private final FileBytes bytes;
+    private final long begin;
     private final long stop;
     private int windowSize;
 
@@ -31,6 +33,8 @@ final class Chain {
     /** The first window has {@code firstSize} bytes, each next one is twice as long, up to {@code Window.SIZE}. */
     Chain(LogFile file, FileBytes bytes, long begin, long stop, int firstSize) {
         this.file = file;
+        this.bytes = bytes;
+        this.begin = begin;
         this.stop = stop;
         this.window = new Window(file, bytes, stop);
         this.window.position = begin;
@@ -81,10 +85,22 @@ final class Chain {
         return size;
     }
 
-    /** Follows the chain to its end. */
-    void run() throws IOException {
+    /** Follows the chain to its end; returns this chain. */
+    Chain run() throws IOException {
         for (int size = size(); size > 0; size = size()) {
             position += size;
         }
+        return this;
+    }
+
+    /** Returns the chain from the first position in [begin, stop) that looks like the start of a record, null without one. */
+    static Chain first(LogFile file, FileBytes bytes, long begin, long stop) throws IOException {
+        long found = Marks.next(file, bytes, begin, stop);
+        return found == Marks.NONE ? null : new Chain(file, bytes, found, stop);
+    }
+
+    /** Returns the chain from the next such position behind the end of this chain, null without one. */
+    Chain next() throws IOException {
+        return first(file, bytes, Math.max(position, begin + 1), stop);
     }
 }

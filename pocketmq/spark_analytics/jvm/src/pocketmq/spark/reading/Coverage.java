@@ -9,7 +9,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.columns.Rows;
-import pocketmq.spark.columns.Utf8;
 import pocketmq.spark.files.BigEndian;
 import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.Layout;
@@ -131,17 +130,18 @@ record Coverage(long[] starts, int[] sizes, List<Pruning.Range> unknown) {
         rows.clear(data);
         return data.length == size && Marks.isRecord(data, 0, start) && BigEndian.int4(data, 0) == size
                 && rows.look(0, size)
-                && Utf8.text(data, rows.topics[0], rows.topicEnds[0]).equals(UTF8String.fromString(queue.topic))
+                && rows.topic(0).equals(UTF8String.fromString(queue.topic))
                 && BigEndian.int4(data, Layout.QUEUE_ID_POSITION) == queue.queueId
                 && BigEndian.int8(data, Layout.QUEUE_OFFSET_POSITION) == taken.queueOffset() + at / UNIT;
     }
 
     /** Returns whether the records of a queue, with a tags code, may be wanted. */
     private static boolean wants(Pruning pruning, QueueUnits queue, long code) {
+        Set<String> tags = pruning.texts().get(Pruning.TAGS);
         return pruning.wants(queue.topic, queue.queueId)
-                && (pruning.tags() == null || code <= EXT_ADDRESS_MAX
+                && (tags == null || code <= EXT_ADDRESS_MAX
                         || PREFIXES_WITHOUT_TAGS.stream().anyMatch(queue.topic::startsWith)
-                        || pruning.tags().stream().anyMatch(tags -> tags.hashCode() == code));
+                        || tags.stream().anyMatch(one -> one.hashCode() == code));
     }
 
     /**

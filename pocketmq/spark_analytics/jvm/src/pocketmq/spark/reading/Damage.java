@@ -16,7 +16,7 @@ public final class Damage {
         this.pruning = pruning;
     }
 
-    /** Returns whether a row is to be shown for damaged bytes. Throws DamagedRecordException in mode FAILFAST. */
+    /** Returns whether a row is to be shown for damaged bytes. Throws ReadException in mode FAILFAST. */
     public boolean isShown(DamagedBytes damaged) {
         tell(damaged.file().path(), damaged.physicalOffset(), damaged.why());
         // Topic, queue and time of damaged bytes are unknown, so they match no selection by these.
@@ -24,11 +24,11 @@ public final class Damage {
                 && pruning.physicalOffsets().has(damaged.physicalOffset());
     }
 
-    /** Handles the rows whose body could not be decompressed. Throws DamagedRecordException in mode FAILFAST. */
+    /** Handles the rows whose body could not be decompressed. Throws ReadException in mode FAILFAST. */
     public void bodies(Rows rows) {
         int row = rows.damagedBody(0);
         while (row >= 0) {
-            tell(rows.path, rows.physicalOffset(row), "its body cannot be decompressed");
+            tell(rows.path.toString(), rows.physicalOffset(row), "its body cannot be decompressed");
             if (mode.equals("DROPMALFORMED")) {
                 rows.drop(row);
                 row = rows.damagedBody(row);
@@ -41,8 +41,7 @@ public final class Damage {
     private void tell(String path, long physicalOffset, String what) {
         String message = "damaged record at physical offset " + physicalOffset + " of " + path + ": " + what;
         if (mode.equals("FAILFAST")) {
-            throw new DamagedRecordException(
-                    message + "; .option(\"mode\", \"DROPMALFORMED\") leaves it out, \"PERMISSIVE\" shows it");
+            throw new ReadException(ErrorCondition.ROCKETMQ_DAMAGED_RECORD, message + "; .option(\"mode\", \"DROPMALFORMED\") leaves it out, \"PERMISSIVE\" shows it");
         }
         LOG.warn(message);
     }

@@ -1,7 +1,6 @@
 package pocketmq.spark.reading;
 
 import java.nio.ByteBuffer;
-import java.util.zip.CRC32;
 import pocketmq.spark.columns.Bodies;
 import pocketmq.spark.columns.Rows;
 import pocketmq.spark.files.BigEndian;
@@ -50,14 +49,14 @@ final class InnerBatch {
         ByteBuffer out = ByteBuffer.allocate(body.remaining() + count * (fixedSize + topicSize + 2 - OVERHEAD));
         long queueOffset = BigEndian.int8(rows.data, start + Layout.QUEUE_OFFSET_POSITION);
         int difference = BigEndian.int4(rows.data, start + Layout.BODY_CRC_POSITION)
-                ^ crc(rows.data, rows.bodies[row], body.remaining());
+                ^ Bodies.crc(rows.data, rows.bodies[row], rows.bodyEnds[row]);
         int[] starts = new int[count + 1];
         for (int number = 0; number < count; number++) {
             int at = body.position();
             int to = out.position();
             int size = body.getInt(at);
             int bodySize = body.getInt(at + BEFORE_BODY - 4);
-            int crc = crc(rows.data, at + BEFORE_BODY, bodySize) ^ difference; // a damaged batch has no intact messages
+            int crc = Bodies.crc(rows.data, at + BEFORE_BODY, at + BEFORE_BODY + bodySize) ^ difference; // a damaged batch has no intact messages
             out.put(rows.data, start, fixedSize).put(rows.data, at + BEFORE_BODY, bodySize);
             out.put(rows.data, rows.bodyEnds[row], topicSize);
             out.put(rows.data, at + BEFORE_BODY + bodySize, size - BEFORE_BODY - bodySize);
@@ -86,12 +85,6 @@ final class InnerBatch {
             count++;
         }
         return body.hasRemaining() ? 0 : count;
-    }
-
-    private static int crc(byte[] data, int begin, int size) {
-        CRC32 crc = new CRC32();
-        crc.update(data, begin, size);
-        return (int) crc.getValue() & Layout.CRC_MASK;
     }
 
     /** Fills the rows with the next wanted messages; returns false if there are none. */

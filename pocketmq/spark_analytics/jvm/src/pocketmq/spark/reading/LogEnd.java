@@ -144,9 +144,7 @@ final class LogEnd {
         }
 
         void add(byte[] data, int at, long position, int size) {
-            boolean isV6 = (data[at + Layout.SYS_FLAG_POSITION + 3] & Layout.BORNHOST_V6_FLAG) != 0;
-            int more = isV6 ? Layout.HOST_V6_SIZE - Layout.HOST_SIZE : 0;
-            long time = BigEndian.int8(data, at + Layout.STORE_TIMESTAMP_POSITION + more);
+            long time = BigEndian.int8(data, Marks.storeTimeAt(data, at));
             if (time > newestMs) {
                 int index = count++ % TRIED_MAX;
                 positions[index] = position;
@@ -175,14 +173,11 @@ final class LogEnd {
 
     /** Returns whether a record ends at a position, so that the bytes behind it are damaged rather than another record's. */
     boolean endsChain(long position) throws IOException {
-        long begin = Marks.next(file, bytes, Math.max(position - SplitPlanning.FULL_FILE_TAIL, 0), position);
-        while (begin != Marks.NONE) {
-            Chain chain = new Chain(file, bytes, begin, position);
-            chain.run();
-            if (chain.position >= position) {
+        Chain chain = Chain.first(file, bytes, Math.max(position - SplitPlanning.FULL_FILE_TAIL, 0), position);
+        for (; chain != null; chain = chain.next()) {
+            if (chain.run().position >= position) {
                 return chain.position == position;
             }
-            begin = Marks.next(file, bytes, Math.max(chain.position, begin + 1), position);
         }
         return false;
     }

@@ -51,16 +51,14 @@ public final class LogRange {
             }
             long stop = Math.min(file.size(), end - file.physicalOffset());
             try (FileBytes bytes = file.open()) {
-                while (start != Marks.NONE && start < stop) {
-                    Chain chain = new Chain(file, bytes, start, stop);
+                Chain chain = new Chain(file, bytes, start, stop);
+                for (; chain != null; chain = chain.ending == Ending.BROKEN ? chain.next() : null) {
                     for (int size = chain.size(); size > 0; size = chain.size()) {
                         if (left-- == 0) {
                             return file.physicalOffset() + chain.position;
                         }
                         chain.position += size;
                     }
-                    boolean isBroken = chain.ending == Ending.BROKEN;
-                    start = isBroken ? Marks.next(file, bytes, chain.position + 1, stop) : Marks.NONE;
                 }
             }
         }
@@ -102,13 +100,10 @@ public final class LogRange {
 
     /** Returns whether a record begins at a position, or the file is full there (the BLANK's size is not checked). */
     private static boolean isBoundary(LogFile file, long position) throws IOException {
-        try (FileBytes bytes = file.open()) {
-            if (position == file.size() || Marks.hasRecord(file, bytes, position)) {
-                return true;
-            }
-            byte[] mark = bytes.bytes(position, Layout.BLANK_SIZE);
-            return mark.length == Layout.BLANK_SIZE
-                    && BigEndian.int4(mark, Layout.MAGIC_CODE_POSITION) == Layout.BLANK_MAGIC_CODE;
-        }
+        byte[] mark = file.read(position, Marks.SIZE);
+        return position == file.size()
+                || (mark.length == Marks.SIZE && Marks.isRecord(mark, 0, file.physicalOffset() + position))
+                || (mark.length >= Layout.BLANK_SIZE
+                        && BigEndian.int4(mark, Layout.MAGIC_CODE_POSITION) == Layout.BLANK_MAGIC_CODE);
     }
 }

@@ -2,6 +2,7 @@ package pocketmq.spark.reading;
 
 import java.util.Collection;
 import java.util.Locale;
+import org.apache.commons.text.similarity.LongestCommonSubsequence;
 
 /** Suggests the known name that is most similar to an unknown one. */
 public final class Nearest {
@@ -25,16 +26,6 @@ public final class Nearest {
 
     /** Returns twice the length of the longest common subsequence in relation to both lengths. */
     private static double similarity(String one, String other) {
-        int[] row = new int[other.length() + 1];
-        for (int first = 0; first < one.length(); first++) {
-            int diagonal = 0;
-            for (int second = 0; second < other.length(); second++) {
-                int above = row[second + 1];
-                boolean isSame = one.charAt(first) == other.charAt(second);
-                row[second + 1] = isSame ? diagonal + 1 : Math.max(above, row[second]);
-                diagonal = above;
-            }
-        }
-        return 2.0 * row[other.length()] / Math.max(one.length() + other.length(), 1);
+        return 2.0 * new LongestCommonSubsequence().apply(one, other) / Math.max(one.length() + other.length(), 1);
     }
 }

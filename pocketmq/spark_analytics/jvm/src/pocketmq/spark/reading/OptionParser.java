@@ -22,8 +22,8 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import pocketmq.spark.files.LogFiles;
 import pocketmq.spark.files.StoreFiles;
-import pocketmq.spark.files.StorePaths;
 
 /** Parsers for option values, by type; each throws IllegalArgumentException naming option, allowed values and value. */
 public final class OptionParser {
@@ -74,7 +74,7 @@ public final class OptionParser {
         if (named.isEmpty() || named.contains("") || named.contains(null)) {
             throw ReadException.option("no store given: use load(\"/path/of/the/store\"), or a list of paths");
         }
-        List<String> paths = named.stream().flatMap(text -> StorePaths.of(text).stream()).toList();
+        List<String> paths = named.stream().flatMap(text -> LogFiles.paths(text).stream()).toList();
         if (paths.contains("")) {
             throw ReadException.option(
                     "option path is '" + String.join(", ", named) + "': it must be a comma-separated list of paths");

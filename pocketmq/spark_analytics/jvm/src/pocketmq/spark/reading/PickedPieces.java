@@ -36,9 +36,7 @@ final class PickedPieces implements Pieces {
     private final Piece.Records piece;
     private final int gap;
     private byte[] data = new byte[0];
-    private byte[] ahead = new byte[0];
-    private long aheadBegin;
-    private long aheadEnd;
+    private final Window ahead;
     /** Index of the first record behind the portion, and of the next record of the portion, with its place in the data. */
     private int portionEnd;
 
@@ -57,6 +55,7 @@ final class PickedPieces implements Pieces {
         this.copied = copied;
         this.rows = rows;
         this.piece = new Piece.Records(rows);
+        this.ahead = new Window(file, bytes, split.end());
         this.gap = file.files().isRemote() ? GAP_REMOTE : GAP_LOCAL;
     }
 
@@ -162,7 +161,7 @@ final class PickedPieces implements Pieces {
     private int copy(int number, int last, int to) throws IOException {
         long begin = starts[number];
         int size = sizes[number];
-        if (begin < aheadBegin || begin + size > aheadEnd) {
+        if (!ahead.has(begin, size)) {
             int more = number + 1;
             long end = begin + size;
             while (more < last && starts[more] - end <= gap && starts[more] + sizes[more] - begin <= READ_AHEAD) {
@@ -172,14 +171,11 @@ final class PickedPieces implements Pieces {
             if (more == number + 1) {
                 return bytes.read(begin, data, to, size);
             }
-            if (ahead.length == 0) {
-                ahead = new byte[READ_AHEAD];
-            }
-            aheadBegin = begin;
-            aheadEnd = begin + bytes.read(begin, ahead, 0, (int) (end - begin));
+            ahead.move(begin, (int) (end - begin), 0);
         }
-        int there = (int) Math.min(size, aheadEnd - begin);
-        System.arraycopy(ahead, (int) (begin - aheadBegin), data, to, Math.max(there, 0));
+        int at = (int) ahead.index(begin);
+        int there = Math.min(size, ahead.have - at);
+        System.arraycopy(ahead.data, at, data, to, there);
         return there;
     }
 

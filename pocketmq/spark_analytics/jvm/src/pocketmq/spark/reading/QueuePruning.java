@@ -8,7 +8,6 @@ import java.util.List;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.files.BigEndian;
-import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.Layout;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
@@ -178,7 +177,7 @@ public final class QueuePruning {
             long low = range.begin() - file.physicalOffset();
             long high = Math.min(range.end() - file.physicalOffset(), file.size());
             if (index + 1 < log.size() && range.end() == log.get(index + 1).physicalOffset()) {
-                if (low >= high || isBlankAt(file, low, range.end() - range.begin())) {
+                if (low >= high || Marks.isBlank(file.read(low, Layout.BLANK_SIZE), range.end() - range.begin())) {
                     continue;
                 }
                 high = SplitPlanning.recordsEnd(log, index, low).end();
@@ -198,13 +197,6 @@ public final class QueuePruning {
             LOG.warn("the ConsumeQueues do not account for {} bytes of {}: scanning these", size, file.path());
         }
         return ranges;
-    }
-
-    private static boolean isBlankAt(LogFile file, long position, long room) throws IOException {
-        try (FileBytes bytes = file.open()) {
-            byte[] mark = bytes.bytes(position, Layout.BLANK_SIZE);
-            return Marks.isBlank(mark, 0, mark.length, room);
-        }
     }
 
     /** Adds the splits that scan a range of a file. A record begins there, unless that is damaged. */
@@ -300,24 +292,13 @@ public final class QueuePruning {
 
     /** Returns whether the record of a unit is in the log. */
     private boolean hasRecord(QueueFile.Unit unit) throws IOException {
-        int holder = holder(unit.physicalOffset());
-        if (holder < 0) {
-            return false;
-        }
-        LogFile file = log.get(holder);
-        try (FileBytes bytes = file.open()) {
-            long position = unit.physicalOffset() - file.physicalOffset();
-            return Marks.hasRecord(file, bytes, position)
-                    && BigEndian.int4(bytes.bytes(position, 4), 0) == unit.size();
-        }
-    }
-
-    private int holder(long physicalOffset) {
-        for (int index = 0; index < log.size(); index++) {
-            if (log.get(index).physicalOffset() <= physicalOffset && physicalOffset < log.get(index).end()) {
-                return index;
+        for (LogFile file : log) {
+            if (file.physicalOffset() <= unit.physicalOffset() && unit.physicalOffset() < file.end()) {
+                byte[] mark = file.read(unit.physicalOffset() - file.physicalOffset(), Marks.SIZE);
+                return mark.length == Marks.SIZE && Marks.isRecord(mark, 0, unit.physicalOffset())
+                        && BigEndian.int4(mark, 0) == unit.size();
             }
         }
-        return -1;
+        return false;
     }
 }

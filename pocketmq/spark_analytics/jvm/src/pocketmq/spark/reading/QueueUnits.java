@@ -27,7 +27,7 @@ final class QueueUnits {
     private final Deque<Counted> files = new ArrayDeque<>();
     private int number;
 
-    /** {@code begin}: the first unit taken is the first that points there or behind. Throws DamagedFileException. */
+    /** {@code begin}: the first unit taken is the first that points there or behind. Throws IOException. */
     QueueUnits(String topic, int queueId, List<QueueFile> row, long begin) throws IOException {
         this.topic = topic;
         this.queueId = queueId;

@@ -1,13 +1,17 @@
 package pocketmq.spark.reading;
 
+import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import pocketmq.spark.columns.Columns;
 
 /** The options of one read, with defaults; an unknown name or an invalid value is refused. Absent numbers are null. */
-public final class ReadOptions {
+public final class ReadOptions implements Serializable {
+    private static final long serialVersionUID = 1;
+
     /** Names of the options of a batch read, including those that only the reader in Python supports. */
     private static final List<String> NAMES = List.of(
             "path", "paths", "table", "columns", "topic", "queueId", "groupBy", "aggregates", "startingTimestamp",
@@ -28,7 +32,8 @@ public final class ReadOptions {
     private static final int TASKS_A_PROCESSOR = 2;
 
     public final List<String> paths;
-    public final List<String> columns;
+    /** Names of the requested columns, null if none are named. */
+    public final List<String> columnNames;
     public final Pruning pruning;
     public final String bodyAs;
     public final String mode;
@@ -41,14 +46,14 @@ public final class ReadOptions {
 
     public final boolean dropsReplicas;
     private final Long givenSplitSize;
-    private final OptionParser parser;
+    private final transient OptionParser parser;
 
     /** Validates options as Spark passes them. Throws IllegalArgumentException. */
     public ReadOptions(CaseInsensitiveStringMap given) {
         parser = new OptionParser(given.asCaseSensitiveMap());
         parser.refuseUnknown(NAMES, STREAM_NAMES);
         paths = parser.paths();
-        columns = parser.names("columns");
+        columnNames = parser.names("columns");
         Long startingUs = parser.timestampUs("startingTimestamp");
         Long endingUs = parser.timestampUs("endingTimestamp");
         Long starting = parser.number("startingOffset");
@@ -82,6 +87,11 @@ public final class ReadOptions {
     /** Returns whether one path is named, which is not a glob. */
     public boolean isOneStore() {
         return paths.size() == 1 && !paths.get(0).matches("(?s).*[*?\\[].*");
+    }
+
+    /** Returns every column that may be requested. */
+    public Columns columns() {
+        return Columns.of(bodyAs, corruptRecordColumn, isPermissive(), delaysMs);
     }
 
     public boolean isPermissive() {

@@ -1,6 +1,7 @@
 package pocketmq.spark.reading;
 
 import java.io.IOException;
+import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.columns.Rows;
 
 /** Opens the contents of splits. */
@@ -9,8 +10,8 @@ public final class Reading {
 
     /** Returns the contents of a split; records are put into {@code rows}. Throws MissingFileException. */
     public static Pieces open(Split split, Pruning pruning, CopiedRecords copied, Rows rows) throws IOException {
-        rows.path = split.file().path();
-        rows.brokerName = split.brokerName();
+        rows.path = UTF8String.fromString(split.file().path());
+        rows.brokerName = UTF8String.fromString(split.brokerName());
         if (!split.lost().isEmpty()) {
             return new Lost(split);
         }

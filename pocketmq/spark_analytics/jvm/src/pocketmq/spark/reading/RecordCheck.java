@@ -1,13 +1,10 @@
 package pocketmq.spark.reading;
 
-import java.util.zip.CRC32;
 import pocketmq.spark.columns.Rows;
-import pocketmq.spark.files.BigEndian;
 import pocketmq.spark.files.Layout;
 
 /** The rules by which a broker's recovery keeps a record: lengths, CRC of the body, and no lost or torn sector. */
 final class RecordCheck {
-    private final CRC32 crc = new CRC32();
     private final Rows rows = new Rows(false);
 
     /**
@@ -22,17 +19,11 @@ final class RecordCheck {
      */
     boolean isIntact(byte[] data, int at, int size, long physicalOffset, boolean isComplete) {
         rows.clear(data);
-        if (!rows.look(at, size)) {
+        if (!rows.look(at, size) || !rows.isCrcRight(0)) {
             return false;
         }
-        int body = rows.bodies[0];
         int topic = rows.topics[0];
         int topicEnd = rows.topicEnds[0];
-        crc.reset();
-        crc.update(data, body, rows.bodyEnds[0] - body);
-        if (((int) crc.getValue() & Layout.CRC_MASK) != BigEndian.int4(data, at + Layout.BODY_CRC_POSITION)) {
-            return false;
-        }
         if (topic == topicEnd || hasZero(data, topic, topicEnd)) {
             return false;
         }

@@ -23,13 +23,13 @@ final class RecordFilter {
 
     RecordFilter(Pruning pruning) {
         physicalOffsets = pruning.physicalOffsets();
-        storeTimestampsUs = pruning.storeTimestampsUs();
-        queueOffsets = pruning.queueOffsets();
+        storeTimestampsUs = pruning.bounds(Pruning.STORE_TIMESTAMP);
+        queueOffsets = pruning.bounds(Pruning.QUEUE_OFFSET);
         queueIds = pruning.queueIds() == null
                 ? null : pruning.queueIds().stream().mapToInt(Integer::intValue).sorted().toArray();
         topics = bytes(pruning.topics());
-        tags = bytes(pruning.tags());
-        keys = bytes(pruning.keys());
+        tags = bytes(pruning.texts().get(Pruning.TAGS));
+        keys = bytes(pruning.texts().get(Pruning.KEYS));
         isOpen = !pruning.asksWhatDamageCannotTell() && physicalOffsets.isAll();
     }
 

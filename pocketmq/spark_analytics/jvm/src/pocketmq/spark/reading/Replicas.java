@@ -9,7 +9,6 @@ import java.util.Map;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.files.BigEndian;
-import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
 
@@ -98,12 +97,10 @@ public final class Replicas {
 
     /** Returns the first bytes of a file's first record; none if the file does not begin with a record. */
     private static byte[] head(LogFile file) throws IOException {
-        try (FileBytes bytes = file.open()) {
-            byte[] data = bytes.bytes(0, HEAD_SIZE);
-            if (data.length < Marks.SIZE || !Marks.isRecord(data, 0, file.physicalOffset())) {
-                return new byte[0];
-            }
-            return Arrays.copyOf(data, Math.max(Math.min(data.length, BigEndian.int4(data, 0)), 0));
+        byte[] data = file.read(0, HEAD_SIZE);
+        if (data.length < Marks.SIZE || !Marks.isRecord(data, 0, file.physicalOffset())) {
+            return new byte[0];
         }
+        return Arrays.copyOf(data, Math.max(Math.min(data.length, BigEndian.int4(data, 0)), 0));
     }
 }

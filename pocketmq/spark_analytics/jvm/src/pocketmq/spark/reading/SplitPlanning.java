@@ -166,20 +166,15 @@ public final class SplitPlanning {
     /** Returns the end of the records in a full file: the position of its BLANK, or the file's size if that is damaged. */
     static long fullEnd(LogFile file, long begin) throws IOException {
         try (FileBytes bytes = file.open()) {
-            if (file.size() - begin > FULL_FILE_TAIL) {
-                long candidate = Marks.next(file, bytes, file.size() - FULL_FILE_TAIL, file.size());
-                Chain chain = candidate == Marks.NONE ? null : run(file, bytes, candidate);
-                if (chain != null && chain.ending == Ending.BLANK) {
-                    return chain.position;
-                }
+            Chain tail = file.size() - begin > FULL_FILE_TAIL
+                    ? Chain.first(file, bytes, file.size() - FULL_FILE_TAIL, file.size()) : null;
+            if (tail != null && tail.run().ending == Ending.BLANK) {
+                return tail.position;
             }
-            long position = begin;
-            while (position != Marks.NONE) {
-                Chain chain = run(file, bytes, position);
-                if (chain.ending == Ending.BLANK) {
+            for (Chain chain = new Chain(file, bytes, begin, file.size()); chain != null; chain = chain.next()) {
+                if (chain.run().ending == Ending.BLANK) {
                     return chain.position;
                 }
-                position = Marks.next(file, bytes, chain.position + 1, file.size());
             }
             return file.size();
         }
@@ -201,27 +196,18 @@ public final class SplitPlanning {
     private static Gap endBeforeGap(LogFile file, long begin, long extent) throws IOException {
         try (FileBytes bytes = file.open()) {
             // Walk from the beginning only if no record begins in the file's tail.
-            long position = Marks.next(file, bytes, Math.max(begin, file.size() - FULL_FILE_TAIL), file.size());
-            position = position == Marks.NONE ? begin : position;
+            Chain chain = Chain.first(file, bytes, Math.max(begin, file.size() - FULL_FILE_TAIL), file.size());
+            chain = chain == null ? new Chain(file, bytes, begin, file.size()) : chain;
             long end = begin;
-            while (position != Marks.NONE) {
-                Chain chain = run(file, bytes, position);
-                end = chain.position;
+            for (; chain != null; chain = chain.next()) {
+                end = chain.run().position;
                 if (chain.ending == Ending.BLANK) {
                     return new Gap(end, file.size());
                 }
-                position = Marks.next(file, bytes, end + 1, file.size());
             }
-            byte[] rest = bytes.bytes(end, Layout.BLANK_SIZE);
             // If the file was cut within its BLANK, no record is lost.
-            boolean isFull = Marks.isBlank(rest, 0, rest.length, extent - end);
+            boolean isFull = Marks.isBlank(bytes.bytes(end, Layout.BLANK_SIZE), extent - end);
             return new Gap(end, isFull ? extent : end);
         }
-    }
-
-    private static Chain run(LogFile file, FileBytes bytes, long begin) throws IOException {
-        Chain chain = new Chain(file, bytes, begin, file.size());
-        chain.run();
-        return chain;
     }
 }

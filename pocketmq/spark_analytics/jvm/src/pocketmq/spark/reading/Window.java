@@ -1,11 +1,12 @@
 package pocketmq.spark.reading;
 
+import java.io.Closeable;
 import java.io.IOException;
 import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.LogFile;
 
 /** A part of a file in memory, which is moved through the file. */
-final class Window {
+final class Window implements Closeable {
     /** Larger windows exceed the processor's cache, smaller ones cost more calls. */
     static final int SIZE = 2 << 20;
     /** Bytes read beyond the end of a split, for the rest of its last record. */
@@ -19,9 +20,9 @@ final class Window {
     /** Whether no byte of the file lies behind the window. */
     boolean isAtEnd;
 
+    final long stop;
     private final LogFile file;
     private final FileBytes bytes;
-    private final long stop;
 
     /** {@code stop}: no record that begins there or behind is wanted. */
     Window(LogFile file, FileBytes bytes, long stop) {
@@ -45,5 +46,15 @@ final class Window {
     /** Returns the index of a file position in {@code data}; it is out of range for positions outside the window. */
     long index(long target) {
         return target - position;
+    }
+
+    /** Returns whether some bytes of the file are in the window. */
+    boolean has(long target, long size) {
+        return target >= position && target + size <= position + have;
+    }
+
+    @Override
+    public void close() throws IOException {
+        bytes.close();
     }
 }

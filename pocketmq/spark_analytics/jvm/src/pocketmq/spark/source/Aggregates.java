@@ -27,10 +27,19 @@ record Aggregates(List<String> groups, List<Measure> measures) implements Serial
 
     /** The aggregate functions. */
     enum Function {
-        COUNT,
-        SUM,
-        MIN,
-        MAX
+        COUNT(true, 0),
+        SUM(true, 0),
+        MIN(false, Long.MAX_VALUE),
+        MAX(false, Long.MIN_VALUE);
+
+        final boolean isSum;
+        /** The result over no values. */
+        final long initial;
+
+        Function(boolean isSum, long initial) {
+            this.isSum = isSum;
+            this.initial = initial;
+        }
     }
 
     /** {@code column} is null for a count. */
@@ -99,8 +108,7 @@ record Aggregates(List<String> groups, List<Measure> measures) implements Serial
             schema = schema.add(request.column(group).field());
         }
         for (Measure measure : measures) {
-            boolean isNumber = measure.function == Function.COUNT || measure.function == Function.SUM;
-            DataType type = isNumber ? DataTypes.LongType : request.column(measure.column).type();
+            DataType type = measure.function.isSum ? DataTypes.LongType : request.column(measure.column).type();
             String of = measure.column == null ? "*" : measure.column;
             String name = measure.function.name().toLowerCase(java.util.Locale.ROOT) + "(" + of + ")";
             schema = schema.add(name, type, groups.isEmpty() && measure.function != Function.COUNT);

@@ -1,16 +1,17 @@
 package pocketmq.spark.source;
 
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.IntToLongFunction;
 import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.unsafe.types.UTF8String;
-import pocketmq.spark.columns.ArrayVector;
 import pocketmq.spark.columns.Column;
-import pocketmq.spark.columns.ConstantVector;
 import pocketmq.spark.columns.Rows;
 import pocketmq.spark.columns.TopicGroups;
 import pocketmq.spark.reading.Split;
@@ -70,12 +71,15 @@ final class AggregatingReader implements PartitionReader<ColumnarBatch> {
 
     /** Returns the aggregates over no records: counts of 0, and nulls. */
     private ColumnVector[] nothing() {
-        ColumnVector[] columns = new ColumnVector[vectors.length];
-        for (int index = 0; index < vectors.length; index++) {
-            boolean isCount = aggregates.measures().get(index).function() == Aggregates.Function.COUNT;
-            columns[index] = new ConstantVector(DataTypes.LongType, isCount ? 0L : null);
-        }
-        return columns;
+        return aggregates.measures().stream().map(measure -> {
+            OnHeapColumnVector column = new OnHeapColumnVector(1, DataTypes.LongType);
+            if (measure.function() == Aggregates.Function.COUNT) {
+                column.putLong(0, 0);
+            } else {
+                column.putNull(0);
+            }
+            return column;
+        }).toArray(ColumnVector[]::new);
     }
 
     /** Makes room for new groups, from number {@code before} on. */
@@ -84,12 +88,7 @@ final class AggregatingReader implements PartitionReader<ColumnarBatch> {
             if (results[index].length < groups.count()) {
                 results[index] = Arrays.copyOf(results[index], Math.max(2 * before, groups.count()));
             }
-            long initial = switch (aggregates.measures().get(index).function()) {
-                case COUNT, SUM -> 0;
-                case MIN -> Long.MAX_VALUE;
-                case MAX -> Long.MIN_VALUE;
-            };
-            Arrays.fill(results[index], before, groups.count(), initial);
+            Arrays.fill(results[index], before, groups.count(), aggregates.measures().get(index).function().initial);
         }
     }
 
@@ -97,60 +96,49 @@ final class AggregatingReader implements PartitionReader<ColumnarBatch> {
         long[] result = results[index];
         ColumnVector vector = vectors[index];
         boolean isInt = vector != null && vector.dataType().equals(DataTypes.IntegerType);
-        switch (aggregates.measures().get(index).function()) {
-            case COUNT -> {
-                for (int row = 0; row < count; row++) {
-                    result[group[row]]++;
-                }
-            }
-            case SUM -> {
-                for (int row = 0; row < count; row++) {
-                    result[group[row]] += vector.getInt(row);
-                }
-            }
-            case MIN -> {
-                for (int row = 0; row < count; row++) {
-                    result[group[row]] = Math.min(result[group[row]], isInt ? vector.getInt(row) : vector.getLong(row));
-                }
-            }
-            case MAX -> {
-                for (int row = 0; row < count; row++) {
-                    result[group[row]] = Math.max(result[group[row]], isInt ? vector.getInt(row) : vector.getLong(row));
-                }
-            }
+        Aggregates.Function function = aggregates.measures().get(index).function();
+        for (int row = 0; row < count; row++) {
+            long value = vector == null ? 1 : isInt ? vector.getInt(row) : vector.getLong(row);
+            long before = result[group[row]];
+            result[group[row]] = switch (function) {
+                case COUNT, SUM -> before + value;
+                case MIN -> Math.min(before, value);
+                case MAX -> Math.max(before, value);
+            };
         }
     }
 
     private ColumnVector[] columns() {
-        ColumnVector[] columns = new ColumnVector[aggregates.groups().size() + vectors.length];
-        int at = 0;
+        List<ColumnVector> columns = new ArrayList<>();
         for (String name : aggregates.groups()) {
-            columns[at++] = name.equals("topic") ? topics() : queueIds();
+            columns.add(name.equals("topic") ? topics() : column(DataTypes.IntegerType, groups::queueId));
         }
         for (int index = 0; index < vectors.length; index++) {
-            boolean isOfColumn = switch (aggregates.measures().get(index).function()) {
-                case COUNT, SUM -> false;
-                case MIN, MAX -> true;
-            };
-            columns[at++] = ArrayVector.of(isOfColumn ? measured.get(index).type() : DataTypes.LongType, results[index]);
+            long[] result = results[index];
+            boolean isSum = aggregates.measures().get(index).function().isSum;
+            columns.add(column(isSum ? DataTypes.LongType : measured.get(index).type(), group -> result[group]));
         }
-        return columns;
+        return columns.toArray(ColumnVector[]::new);
     }
 
     private ColumnVector topics() {
-        UTF8String[] topics = new UTF8String[groups.count()];
-        for (int group = 0; group < topics.length; group++) {
-            topics[group] = groups.topic(group);
+        OnHeapColumnVector column = new OnHeapColumnVector(groups.count(), DataTypes.StringType);
+        for (int group = 0; group < groups.count(); group++) {
+            column.putByteArray(group, groups.topic(group).getBytes());
         }
-        return ArrayVector.of(DataTypes.StringType, topics);
+        return column;
     }
 
-    private ColumnVector queueIds() {
-        long[] ids = new long[groups.count()];
-        for (int group = 0; group < ids.length; group++) {
-            ids[group] = groups.queueId(group);
+    private ColumnVector column(DataType type, IntToLongFunction number) {
+        OnHeapColumnVector column = new OnHeapColumnVector(groups.count(), type);
+        for (int group = 0; group < groups.count(); group++) {
+            if (type.equals(DataTypes.IntegerType)) {
+                column.putInt(group, (int) number.applyAsLong(group));
+            } else {
+                column.putLong(group, number.applyAsLong(group));
+            }
         }
-        return ArrayVector.of(DataTypes.IntegerType, ids);
+        return column;
     }
 
     @Override

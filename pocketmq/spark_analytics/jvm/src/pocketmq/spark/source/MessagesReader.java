@@ -1,15 +1,15 @@
 package pocketmq.spark.source;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.columns.Column;
 import pocketmq.spark.columns.Columns;
-import pocketmq.spark.columns.ConstantVector;
-import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.reading.DamagedBytes;
 import pocketmq.spark.reading.Split;
 
@@ -52,24 +52,35 @@ final class MessagesReader implements PartitionReader<ColumnarBatch> {
         ColumnVector[] vectors = new ColumnVector[columns.size()];
         for (int index = 0; index < vectors.length; index++) {
             Column column = columns.get(index);
-            vectors[index] = new ConstantVector(column.type(), known(column.name(), damaged));
+            vectors[index] = vector(column.type(), known(column.name(), damaged));
         }
         ColumnarBatch row = new ColumnarBatch(vectors);
         row.setNumRows(1);
         return row;
     }
 
+    private static ColumnVector vector(DataType type, Object value) {
+        OnHeapColumnVector vector = new OnHeapColumnVector(1, type);
+        if (value instanceof Long number) {
+            vector.putLong(0, number);
+        } else if (value instanceof byte[] bytes) {
+            vector.putByteArray(0, bytes);
+        } else {
+            vector.putNull(0);
+        }
+        return vector;
+    }
+
+    /** Returns a Long, the bytes of a text or bytes, or null. */
     private Object known(String name, DamagedBytes damaged) throws IOException {
-        if (name.equals(spec.corruptRecordColumn())) {
-            try (FileBytes bytes = damaged.file().open()) {
-                long size = Math.min(damaged.stop() - damaged.begin(), Columns.CORRUPT_SIZE_MAX);
-                return bytes.bytes(damaged.begin(), (int) size);
-            }
+        if (name.equals(spec.options().corruptRecordColumn)) {
+            long size = Math.min(damaged.stop() - damaged.begin(), Columns.CORRUPT_SIZE_MAX);
+            return damaged.file().read(damaged.begin(), (int) size);
         }
         return switch (name) {
             case Columns.PHYSICAL_OFFSET -> damaged.physicalOffset();
-            case Columns.BROKER_NAME -> UTF8String.fromString(reader.rows().brokerName);
-            case Columns.STORE_PATH -> UTF8String.fromString(damaged.file().path());
+            case Columns.BROKER_NAME -> reader.rows().brokerName.getBytes();
+            case Columns.STORE_PATH -> damaged.file().path().getBytes(StandardCharsets.UTF_8);
             default -> null;
         };
     }

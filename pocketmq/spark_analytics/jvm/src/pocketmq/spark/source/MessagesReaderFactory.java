@@ -10,15 +10,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import pocketmq.spark.reading.Split;
 
 /** Opens the readers of tasks. */
-final class MessagesReaderFactory implements PartitionReaderFactory {
-    private static final long serialVersionUID = 1;
-
-    private final ReadSpec spec;
-
-    MessagesReaderFactory(ReadSpec spec) {
-        this.spec = spec;
-    }
-
+record MessagesReaderFactory(ReadSpec spec) implements PartitionReaderFactory {
     @Override
     public boolean supportColumnarReads(InputPartition partition) {
         return true;

@@ -74,8 +74,8 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
         StreamOptions options = new StreamOptions(request.given);
-        ReadSpec spec = ReadSpec.of(request.options, schema, pruning, ReadSpec.NO_LIMIT, null);
-        return new MessagesStream(request, options.failsOnLoss ? spec : spec.ignoringMissingFiles(), options);
+        boolean ignoresMissing = request.options.ignoresMissingFiles || !options.failsOnLoss;
+        return new MessagesStream(request, spec(ignoresMissing, ReadSpec.NO_LIMIT), options);
     }
 
     @Override
@@ -114,7 +114,11 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-        return new MessagesReaderFactory(ReadSpec.of(request.options, schema, pruning, limit, aggregates));
+        return new MessagesReaderFactory(spec(request.options.ignoresMissingFiles, limit));
+    }
+
+    private ReadSpec spec(boolean ignoresMissingFiles, int limit) {
+        return new ReadSpec(request.options, List.of(schema.names()), pruning, ignoresMissingFiles, limit, aggregates);
     }
 
     @Override

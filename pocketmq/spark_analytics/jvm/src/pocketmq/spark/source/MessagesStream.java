@@ -20,9 +20,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
+import pocketmq.spark.reading.ErrorCondition;
 import pocketmq.spark.reading.LogRange;
 import pocketmq.spark.reading.LogTail;
 import pocketmq.spark.reading.QueuePruning;
+import pocketmq.spark.reading.ReadException;
 import pocketmq.spark.reading.Replicas;
 import pocketmq.spark.reading.Split;
 
@@ -286,7 +288,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
         String folder = files.isEmpty() ? String.join(", ", request.options.paths) : files.get(0).folder();
         String message = "records of " + folder + " from physical offset " + physicalOffset + " on are lost: " + why;
         if (options.failsOnLoss) {
-            throw new LostRecordsException(message + "; .option(\"failOnDataLoss\", \"false\") continues " + where);
+            throw new ReadException(ErrorCondition.ROCKETMQ_LOST_RECORDS, message + "; .option(\"failOnDataLoss\", \"false\") continues " + where);
         }
         LOG.warn(message);
     }

@@ -9,13 +9,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The messages of one or several stores. */
-final class MessagesTable implements SupportsRead {
-    private final ReadRequest request;
-
-    MessagesTable(ReadRequest request) {
-        this.request = request;
-    }
-
+record MessagesTable(ReadRequest request) implements SupportsRead {
     @Override
     public String name() {
         return "rocketmq " + String.join(", ", request.options.paths);

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -76,37 +77,29 @@ final class PushedFilters {
         String column = column(predicate);
         boolean isSet = predicate.name().equals("IN") || predicate.name().equals("=") || predicate.name().equals("<=>");
         return switch (column == null ? "" : column) {
-            case "topic" -> {
+            case Pruning.TOPIC, Pruning.TAGS, Pruning.KEYS -> {
                 Set<String> texts = isSet ? texts(predicate) : null;
-                yield texts == null ? null : pruning.withTopics(texts);
-            }
-            case "tags" -> {
-                Set<String> texts = isSet ? texts(predicate) : null;
-                yield texts == null ? null : pruning.withTags(texts);
-            }
-            case "keys" -> {
-                Set<String> texts = isSet ? texts(predicate) : null;
-                yield texts == null ? null : pruning.withKeys(texts);
+                yield texts == null ? null : pruning.with(column, texts);
             }
             case "queueId" -> {
-                Set<Integer> ids = isSet ? queueIds(predicate) : null;
-                yield ids == null ? null : pruning.withQueueIds(ids);
+                List<Object> ids = isSet ? values(predicate, DataTypes.IntegerType) : null;
+                yield ids == null ? null
+                        : pruning.withQueueIds(ids.stream().map(Integer.class::cast).collect(Collectors.toSet()));
             }
-            case Columns.PHYSICAL_OFFSET -> {
-                Bounds bounds = bounds(predicate, pruning.physicalOffsets(), DataTypes.LongType);
-                // Rows of damage have a physical offset, but reading begins at the first record behind a lower bound.
-                yield bounds == null || request.options.isPermissive() ? null : pruning.withPhysicalOffsets(bounds);
-            }
-            case "queueOffset" -> {
-                Bounds bounds = bounds(predicate, pruning.queueOffsets(), DataTypes.LongType);
-                yield bounds == null ? null : pruning.withQueueOffsets(bounds);
-            }
-            case "storeTimestamp" -> {
-                Bounds bounds = bounds(predicate, pruning.storeTimestampsUs(), DataTypes.TimestampType);
-                yield bounds == null ? null : pruning.withStoreTimestampsUs(bounds);
-            }
+            // Rows of damage have a physical offset, but reading begins at the first record behind a lower bound.
+            case Pruning.PHYSICAL_OFFSET ->
+                    request.options.isPermissive() ? null : bounded(predicate, column, DataTypes.LongType);
+            case Pruning.QUEUE_OFFSET -> bounded(predicate, column, DataTypes.LongType);
+            case Pruning.STORE_TIMESTAMP -> bounded(predicate, column, DataTypes.TimestampType);
             default -> null;
         };
+    }
+
+    private Pruning bounded(Predicate predicate, String column, DataType type) {
+        List<Object> values = values(predicate, type);
+        Bounds bounds = values == null || values.size() != 1
+                ? null : pruning.bounds(column).narrowed(predicate.name(), (Long) values.get(0));
+        return bounds == null ? null : pruning.with(column, bounds);
     }
 
     /** Returns the constants that a column is compared with, null if one is of another type or null. */
@@ -137,20 +130,5 @@ final class PushedFilters {
             texts.add(text);
         }
         return texts;
-    }
-
-    private static Set<Integer> queueIds(Predicate predicate) {
-        List<Object> values = values(predicate, DataTypes.IntegerType);
-        if (values == null) {
-            return null;
-        }
-        Set<Integer> ids = new HashSet<>();
-        values.forEach(value -> ids.add((Integer) value));
-        return ids;
-    }
-
-    private static Bounds bounds(Predicate predicate, Bounds own, DataType type) {
-        List<Object> values = values(predicate, type);
-        return values == null || values.size() != 1 ? null : own.narrowed(predicate.name(), (Long) values.get(0));
     }
 }

@@ -29,10 +29,10 @@ final class ReadRequest {
     ReadRequest(CaseInsensitiveStringMap given) {
         this.given = given;
         options = new ReadOptions(given);
-        Columns all = Columns.of(options.bodyAs, options.corruptRecordColumn, options.isPermissive(), options.delaysMs);
+        Columns all = options.columns();
         known = all.known();
         usual = all.usual(options.isOneStore());
-        columns = (options.columns == null ? usual : options.columns).stream().map(this::column).toList();
+        columns = (options.columnNames == null ? usual : options.columnNames).stream().map(this::column).toList();
     }
 
     /** The read as Spark shows it in plans and in the progress of streams. */
@@ -62,8 +62,8 @@ final class ReadRequest {
             }
             named.add(column.nullable(field.nullable()));
         }
-        if (options.columns != null && !options.columns.equals(List.of(schema.names()))) {
-            throw ReadException.column("option columns is " + String.join(", ", options.columns)
+        if (options.columnNames != null && !options.columnNames.equals(List.of(schema.names()))) {
+            throw ReadException.column("option columns is " + String.join(", ", options.columnNames)
                     + ", the schema has others: use only one of them");
         }
         columns = named;

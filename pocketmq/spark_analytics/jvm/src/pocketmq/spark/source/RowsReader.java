@@ -27,7 +27,7 @@ final class RowsReader implements Closeable {
     private DamagedBytes shown;
 
     RowsReader(Split split, ReadSpec spec) throws IOException {
-        damage = new Damage(spec.mode(), spec.pruning());
+        damage = new Damage(spec.options().mode, spec.pruning());
         rows = new Rows(spec.isPlain());
         pieces = opened(split, spec);
     }
@@ -56,7 +56,7 @@ final class RowsReader implements Closeable {
         return shown;
     }
 
-    /** Reads on; returns false at the end. Throws DamagedRecordException. */
+    /** Reads on; returns false at the end. Throws ReadException. */
     boolean next() throws IOException {
         while (pieces != null) {
             Piece piece = pieces.next();
