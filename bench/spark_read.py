@@ -32,7 +32,7 @@ from bench.made_store import RARE, RECORD_WITHOUT_BODY, make_store
 from pocketmq.spark_analytics.decoding.columns import COLUMNS
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS
 from pocketmq.spark_analytics.session import local_session
-from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
+from pocketmq.spark_analytics.source.batch import CommitLogReader, Partition
 from pocketmq.spark_analytics.source.data_source import has_jar
 from pocketmq.store.offline import file_bytes
 
@@ -114,13 +114,13 @@ class PreparedReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, schema: StructType, options: dict[str, str]) -> None:
         self._own = CommitLogReader(schema, options)
 
-    def partitions(self) -> list[SplitPartition]:
+    def partitions(self) -> list[Partition]:
         return self._own.partitions()
 
     def read(self, partition: Any) -> Iterator[Any]:
-        split = partition.split
+        split = partition.part
         first = replace(split, stop=min(split.stop, split.begin + PREPARED_SIZE))
-        batches = list(self._own.read(SplitPartition(first)))
+        batches = list(self._own.read(Partition(first)))
         for _ in range((split.stop - split.begin) // PREPARED_SIZE):
             yield from batches
 
@@ -131,7 +131,7 @@ class TupleReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, schema: StructType, options: dict[str, str]) -> None:
         self._own = CommitLogReader(schema, options)
 
-    def partitions(self) -> list[SplitPartition]:
+    def partitions(self) -> list[Partition]:
         return self._own.partitions()
 
     def read(self, partition: Any) -> Iterator[Any]:

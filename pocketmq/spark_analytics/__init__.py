@@ -35,9 +35,9 @@ def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options:
 
 def scan(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:
     """Return a polars.LazyFrame over stores; arguments are those of `arrow`. Only columns that a query uses are decoded."""
-    from pocketmq.spark_analytics.direct import polars_scan
+    from pocketmq.spark_analytics.direct import scan as direct
 
-    return polars_scan.scan(stores, columns, **options)
+    return direct.scan(stores, columns, **options)
 
 
 def _register_in_active_session() -> None:

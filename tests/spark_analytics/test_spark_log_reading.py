@@ -269,8 +269,6 @@ def test_properties_are_read_as_the_store_reads_them(strings: list[bytes]) -> No
     table = PropertyTable(np.frombuffer(bytes(data), np.uint8), np.array(begins), np.array(ends))
     expected = [decode_properties(string) for string in strings]
     assert [dict(entries) for entries in table.map_array().to_pylist()] == expected
-    for name in ("a", "b", "absent"):
-        assert table.value_of(name).to_pylist() == [properties.get(name) for properties in expected]
 
 
 def test_topics_with_invalid_utf8_are_read(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pocketmq.spark_analytics.source.table_reader import TableReader
+from pocketmq.spark_analytics.source.batch import TableReader
 from pocketmq.spark_analytics.tables import consume_queue
 from pocketmq.spark_analytics.tables.table import TABLES, table_of
 from pocketmq.store.format.java_hash import java_hash, tags_code

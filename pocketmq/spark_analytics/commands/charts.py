@@ -162,9 +162,7 @@ def columns_in_time(
         axes.set_xlim(times[0] - lone - width / 2, times[-1] + lone + 1.5 * width)
         _time_axis(axes)
         axes.grid(False, axis="x")
-        axes.yaxis.set_major_locator(MaxNLocator(4))
-        axes.yaxis.set_major_formatter(FuncFormatter(amount))
-        axes.set_ylabel(unit)
+        _value_axis(axes, unit)
         if len(values) > 1:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
     return made[0]
@@ -183,9 +181,7 @@ def lines(
         axes.set_xlim(times[0] - lone, times[-1] + lone + (times[-1] - times[0]) * 0.02)
         axes.set_ylim(bottom=min(0.0, *(value for _, own in values for value in own)))
         _time_axis(axes)
-        axes.yaxis.set_major_locator(MaxNLocator(4))
-        axes.yaxis.set_major_formatter(FuncFormatter(amount))
-        axes.set_ylabel(unit)
+        _value_axis(axes, unit)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
     return made[0]
 
@@ -197,6 +193,12 @@ def _time_axis(axes: Any) -> None:
     axes.set_xlabel("UTC")
 
 
+def _value_axis(axes: Any, unit: str, *, integer: bool = False) -> None:
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=integer))
+    axes.yaxis.set_major_formatter(FuncFormatter(amount))
+    axes.set_ylabel(unit)
+
+
 def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, axis_label: str) -> str:
     """Draw a column for each bucket, in the given order; `axis_label` is the label of the bucket axis."""
     with _axes(name, 2.3) as (axes, made):
@@ -204,8 +206,6 @@ def histogram(name: str, counts: Sequence[tuple[str, float]], unit: str, axis_la
         step = max(1, -(-len(counts) // 12))
         axes.set_xticks(range(0, len(counts), step), [label(text) for text, _ in counts[::step]])
         axes.grid(False, axis="x")
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.yaxis.set_major_formatter(FuncFormatter(amount))
-        axes.set_ylabel(unit)
+        _value_axis(axes, unit, integer=True)
         axes.set_xlabel(axis_label)
     return made[0]

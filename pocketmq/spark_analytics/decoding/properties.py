@@ -121,13 +121,3 @@ class PropertyTable:
         """Return one map<string,string> per row; a row without entries has an empty map."""
         offsets = np.searchsorted(self.rows, np.arange(self._count + 1)).astype(np.int32)
         return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), self.names, self.values)
-
-    def value_of(self, name: str) -> Any:
-        """Return the value of one property per row, null where it is absent."""
-        index = self._dictionary.dictionary.index(pa.scalar(name.encode(), pa.binary())).as_py()
-        entries = np.flatnonzero(self._codes == index) if index >= 0 else np.empty(0, np.int64)
-        found = np.zeros(self._count, np.int64)
-        missing = np.ones(self._count, bool)
-        found[self.rows[entries]] = entries
-        missing[self.rows[entries]] = False
-        return self.values.take(pa.array(found, pa.int64(), mask=missing))

@@ -7,8 +7,9 @@ memory does not grow with the store. Options are those of the data source, under
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from pocketmq.spark_analytics.reading.log_reader import (
     known_column,
     known_columns,
 )
-from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options, refuse_unknown
-from pocketmq.spark_analytics.tables.table import ARROW_TYPES, MESSAGES, Table, table_of
+from pocketmq.spark_analytics.reading.options import ReadOptions, read_options, refuse_unknown
+from pocketmq.spark_analytics.tables.table import MESSAGES, Table, table_of
 from pocketmq.store.offline.places import store_folders
 
 Stores = str | Path | Sequence[str | Path]
@@ -39,20 +40,18 @@ class Scan:
         given = {name.lower(): value for name, value in options.items()}
         name = given.get("table", MESSAGES).strip().lower()
         self._table = None if name == MESSAGES else table_of(name)
-        if self._table is None:
-            self._options = read_options({key: value for key, value in given.items() if key != "table"})
-            if BODY in (columns or self._options.columns or default_columns(self._options)):
-                self._options = resolved(self._options)
-        else:
+        if self._table is not None:
             refuse_unknown(given, self._table.options)
-            self._options = read_options({key: value for key, value in given.items() if key != "table"})
+        self._options = read_options({key: value for key, value in given.items() if key != "table"})
+        if self._table is None and BODY in (columns or self._options.columns or default_columns(self._options)):
+            self._options = resolved(self._options)
         self._choose(columns)
         self.error: BaseException | None = None
         """The error that ended a reader: engines that pull batches report it as text only."""
 
     def _choose(self, columns: Sequence[str] | None) -> None:
         if self._table is not None:
-            self.schema = _table_schema(self._table, columns)
+            self.schema = self._table.schema(columns)
             return
         known = known_columns(self._options)
         self._columns = asked_columns(self._options) if columns is None else [known_column(name, known) for name in columns]
@@ -86,29 +85,19 @@ class Scan:
             for part in table.parts_of(store, self._options.delay_levels):
                 for rows in table.rows(part):
                     if rows.row_count:
-                        yield table.batch(rows, self.schema.names)
+                        yield table.batch(rows, self.schema)
 
-    def reader(self) -> Any:
-        """Return a new pyarrow.RecordBatchReader."""
+    def reader(self, batches: Iterable[Any] | None = None) -> Any:
+        """Return a new pyarrow.RecordBatchReader, over `batches` of this scan if they are given."""
         # Declared nullability is Spark's; other engines do not need it, and it differs between batches.
         schema = pa.schema([field.with_nullable(True) for field in self.schema])
-        return pa.RecordBatchReader.from_batches(schema, (_with_schema(batch, schema) for batch in self.batches()))
+        own = self.batches() if batches is None else batches
+        return pa.RecordBatchReader.from_batches(
+            schema, (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in own)
+        )
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.reader().__arrow_c_stream__(requested_schema)
-
-
-def _with_schema(batch: Any, schema: Any) -> Any:
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-
-def _table_schema(table: Table, columns: Sequence[str] | None) -> Any:
-    types = table.spark_types
-    for name in columns or ():
-        if name not in types:
-            near = nearest(name, {column.lower(): column for column in types})
-            raise ValueError(f"unknown column {name}: {near}; the columns are {', '.join(types)}")
-    return pa.schema([(name, ARROW_TYPES[types[name]]) for name in columns or types])
 
 
 def scan_of(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Scan:
@@ -129,21 +118,39 @@ def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options:
     """
     scan = scan_of(stores, columns, **options)
     # A missing store, and an unknown topic, is an error of this call rather than of the first batch.
-    first = scan.batches()
-    batch = next(first, None)
-    return _reader(scan, batch, first)
+    batches = scan.batches()
+    return scan.reader(chain(list(islice(batches, 1)), batches))
 
 
-def _reader(scan: Scan, first: Any, rest: Iterator[Any]) -> Any:
-    schema = pa.schema([field.with_nullable(True) for field in scan.schema])
+def scan(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:
+    """Return a polars.LazyFrame over the messages of stores, or over a companion table; arguments are those of `arrow`.
 
-    def batches() -> Iterator[Any]:
-        if first is not None:
-            yield _with_schema(first, schema)
-        for batch in rest:
-            yield _with_schema(batch, schema)
+    Only the columns that a query uses are decoded, and reading ends with a query's limit. Give topics, queues and times as
+    options: filters of Polars are applied to each batch after it was read. Raises ImportError, ValueError.
+    """
+    try:
+        import polars
+        from polars.io.plugins import register_io_source
+    except ImportError:
+        raise ImportError("scan needs Polars: pip install polars") from None
+    whole = scan_of(stores, columns, **options)
+    empty: Any = polars.from_arrow(whole.schema.empty_table())
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    def batches(
+        with_columns: list[str] | None, predicate: Any | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[Any]:
+        names = with_columns if with_columns is not None else whole.schema.names
+        # A query that only counts rows uses no column.
+        for batch in whole.only(names or whole.schema.names[:1]).batches():
+            frame: Any = polars.from_arrow(batch)
+            if n_rows is not None:
+                frame = frame.head(n_rows)
+                n_rows -= frame.height
+            yield frame if predicate is None else frame.filter(predicate)
+            if n_rows == 0:
+                return
+
+    return register_io_source(batches, schema=empty.schema, validate_schema=False)
 
 
 def _text(value: Any) -> str:

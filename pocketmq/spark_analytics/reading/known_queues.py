@@ -31,7 +31,7 @@ def check_known(options: ReadOptions, files: Iterable[LogFile]) -> None:
     named = ", ".join(topics)
     for topic in sorted(options.topics or ()):
         if topic not in known:
-            near = nearest(topic, {name.lower(): name for name in known})
+            near = nearest(topic, known)
             raise UnknownTopicError(
                 f"option topic is {topic}, which is not a topic of {named}: {near[:NAMES_LENGTH_MAX]}. If only the log has "
                 'records of it, as of a deleted topic, select them by .where("topic = ...")'

@@ -4,9 +4,9 @@ Both the data source for Spark and reads without Spark use it.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 BODY: Final = "body"
 # Planning is repeated when a file is deleted meanwhile; a broker deletes at most ten files in a row.
 _PLANNINGS_MAX: Final = 20
+T = TypeVar("T")
 
 
 class ColumnError(ValueError):
@@ -53,18 +54,15 @@ class LogReader:
 
     def splits(self) -> list[Split]:
         """Return the splits selected by options and filters. Raises MissingFileError, ValueError, OSError."""
-        for _ in range(_PLANNINGS_MAX):
-            try:
-                files = log_files(self._options.paths)
-                check_known(self._options, files)
-                split_size = self._options.split_size(sum(file.size for file in files))
-                planned = [(chain, plan_log(chain, self.pruning, split_size)) for chain in logs(files)]
-                drops = self._options.drop_replicas
-                splits = without_copies(planned) if drops else [split for _, own in planned for split in own]
-                return self.named(splits, files)
-            except MissingFileError as error:
-                missing = error
-        raise missing
+        return planned(self._splits)
+
+    def _splits(self) -> list[Split]:
+        files = log_files(self._options.paths)
+        check_known(self._options, files)
+        split_size = self._options.split_size(sum(file.size for file in files))
+        found = [(chain, plan_log(chain, self.pruning, split_size)) for chain in logs(files)]
+        drops = self._options.drop_replicas
+        return self.named(without_copies(found) if drops else [split for _, own in found for split in own], files)
 
     def named(self, splits: list[Split], files: Iterable[LogFile]) -> list[Split]:
         """Return splits with the names of their brokers, if these are asked for. Raises ValueError, OSError."""
@@ -129,6 +127,16 @@ class LogReader:
         return records
 
 
+def planned(plan: Callable[[], T]) -> T:
+    """Return the result of `plan`, repeating it when a file is deleted meanwhile."""
+    for _ in range(_PLANNINGS_MAX):
+        try:
+            return plan()
+        except MissingFileError as error:
+            missing = error
+    raise missing
+
+
 def known_columns(options: ReadOptions) -> dict[str, Column]:
     """Return every column that may be requested, by name."""
     corrupt = corrupt_record_column(options.corrupt_record_column)
@@ -145,10 +153,10 @@ def aggregation(options: ReadOptions) -> Aggregation | None:
     return Aggregation.of(options.group_by, options.aggregates, COLUMNS | DERIVED_COLUMNS)
 
 
-def known_column(name: str, known: Mapping[str, Column]) -> Column:
+def known_column(name: str, known: Mapping[str, T]) -> T:
+    """Return a column, or its type, by its name. Raises ColumnError."""
     if name not in known:
-        near = nearest(name, {column.lower(): column for column in known})
-        raise ColumnError(f"unknown column {name}: {near}; the columns are {', '.join(known)}")
+        raise ColumnError(f"unknown column {name}: {nearest(name, known)}; the columns are {', '.join(known)}")
     return known[name]
 
 

@@ -118,7 +118,7 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
     if {"owner", "provider"} <= given.keys():
         raise ValueError(NO_CREATE_TABLE)
     refuse_unknown(given, (*OPTIONS, *more))
-    read = _Reading(given)
+    read = OptionParser(given)
     asked = ReadOptions(
         paths=read.paths(),
         columns=tuple(read.names("columns") or ()),
@@ -156,29 +156,23 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
 
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
     """Raise ValueError for the first of `names` (lower case) that is not an option; suggest the nearest one."""
-    known_by_lower = {name.lower(): name for name in known}
+    known = tuple(known)
+    lower = {one.lower() for one in known}
     for name in names:
-        if name not in known_by_lower:
-            raise ValueError(f"unknown option {name}: {nearest(name, known_by_lower)}")
+        if name not in lower:
+            raise ValueError(f"unknown option {name}: {nearest(name, known)}")
 
 
-def nearest(name: str, known_by_lower: Mapping[str, str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return `did you mean X?`, or the list of all known names if none is similar."""
+    known_by_lower = {one.lower(): one for one in known}
     found = difflib.get_close_matches(name.lower(), known_by_lower, 1)
     if found:
         return f"did you mean {known_by_lower[found[0]]}?"
     return f"known names are {', '.join(known_by_lower.values())}"
 
 
-def size_option(name: str, value: str) -> int:
-    """Return the bytes of a size option such as `128m`. Raises ValueError."""
-    match = _SIZE.fullmatch(value.strip())
-    if match is None or not int(match[1]):
-        raise ValueError(f"option {name} is {value!r}: it must be a positive size such as 134217728 or 128m")
-    return int(match[1]) * _SIZE_UNITS[match[2].lower()]
-
-
-class _Reading:
+class OptionParser:
     """Parsers for option values, by type; each raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -234,8 +228,14 @@ class _Reading:
         return None if value is None else _whole(name, value)
 
     def size(self, name: str) -> int | None:
+        """Return the bytes of a size such as `128m`."""
         value = self.text(name)
-        return None if value is None else size_option(name, value)
+        if value is None:
+            return None
+        match = _SIZE.fullmatch(value)
+        if match is None or not int(match[1]):
+            raise ValueError(f"option {name} is {value!r}: it must be a positive size such as 134217728 or 128m")
+        return int(match[1]) * _SIZE_UNITS[match[2].lower()]
 
     def timestamp_us(self, name: str) -> int | None:
         value = self.text(name)

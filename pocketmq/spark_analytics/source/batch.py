@@ -1,4 +1,4 @@
-"""Batch reads of a CommitLog by Spark: partitions, and the columns requested by a schema."""
+"""Batch reads of a CommitLog, and of companion tables, by Spark: partitions, and the columns requested by a schema."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from pocketmq.spark_analytics.decoding.body_forms import JSON, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_spark, simple
@@ -21,9 +21,11 @@ from pocketmq.spark_analytics.reading.log_reader import (
     known_column,
     known_columns,
 )
-from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
+from pocketmq.spark_analytics.reading.options import ReadOptions, read_options, refuse_unknown
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.source.errors import named_errors
+from pocketmq.spark_analytics.tables.table import Table
+from pocketmq.store.offline.places import store_folders
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +35,10 @@ _warned: set[str] = set()
 
 
 @dataclass
-class SplitPartition(InputPartition):  # type: ignore[misc]
-    """The split of one task."""
+class Partition(InputPartition):  # type: ignore[misc]
+    """What one task reads: a split of the log, or a part of a companion table."""
 
-    split: Split
+    part: Any
 
 
 class CommitLogReader(DataSourceReader):  # type: ignore[misc]
@@ -55,19 +57,19 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
         return self._log
 
     @named_errors()
-    def partitions(self) -> list[SplitPartition]:
+    def partitions(self) -> list[Partition]:
         """Return the splits selected by options and filters."""
         splits = self._log.splits()
         if self._is_default:
             _warn_of_columns(splits, self._log.columns)
-        return [SplitPartition(split) for split in splits]
+        return [Partition(split) for split in splits]
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Yield the Arrow record batches of a partition."""
         # If there are no partitions, Spark passes a partition of its own.
-        if isinstance(partition, SplitPartition):
+        if isinstance(partition, Partition):
             with named_errors():
-                yield from self._log.batches(partition.split)
+                yield from self._log.batches(partition.part)
 
 
 def _warn_of_columns(splits: Sequence[Split], columns: Sequence[Column]) -> None:
@@ -130,13 +132,50 @@ def projection(schema: StructType, options: ReadOptions) -> list[Column]:
     columns = []
     for field in schema.fields:
         column = known_column(field.name, known)
-        spark_type = field.dataType.simpleString()
-        own_type = simple(column.arrow_type) if column.name == BODY else column.spark_type
-        if own_type != spark_type:
-            raise ColumnError(f"column {field.name} is {own_type}, but the schema has {spark_type}: cast it after reading")
+        _check_type(field, simple(column.arrow_type) if column.name == BODY else column.spark_type)
         if column.is_nullable and not field.nullable:
             raise ColumnError(f"column {field.name} may be null in mode {options.mode}: leave NOT NULL out of the schema")
         columns.append(replace(column, is_nullable=field.nullable))
     if options.columns and options.columns != tuple(schema.names):
         raise ColumnError(f"option columns is {', '.join(options.columns)}, the schema has others: use only one of them")
     return columns
+
+
+def _check_type(field: StructField, own: str) -> None:
+    asked = field.dataType.simpleString()
+    if own != asked:
+        raise ColumnError(f"column {field.name} is {own}, but the schema has {asked}: cast it after reading")
+
+
+# --- companion tables -------------------------------------------------------------------------------------------------
+
+
+class TableReader(DataSourceReader):  # type: ignore[misc]
+    """Reader of the columns of `schema` from one table, for the stores named in `options`.
+
+    Raises ValueError for an unknown column or option or a wrong type, FileNotFoundError for a missing store.
+    """
+
+    def __init__(self, table: Table, schema: StructType, options: Mapping[str, str]) -> None:
+        options = {name.lower(): value for name, value in options.items()}
+        refuse_unknown(options, (*table.options, "reader"))
+        self._table = table
+        for field in schema.fields:
+            _check_type(field, simple(known_column(field.name, table.types)))
+        self._schema = table.schema(schema.names)
+        self._options = read_options({name: value for name, value in options.items() if name != "table"})
+
+    @named_errors()
+    def partitions(self) -> list[Partition]:
+        """Return the parts of all stores."""
+        stores, levels = store_folders(self._options.paths), self._options.delay_levels
+        return [Partition(part) for store in stores for part in self._table.parts_of(store, levels)]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Yield the Arrow record batches of a partition."""
+        # If there are no partitions, Spark passes a partition of its own.
+        if isinstance(partition, Partition):
+            with named_errors():
+                for rows in self._table.rows(partition.part):
+                    if rows.row_count:
+                        yield self._table.batch(rows, self._schema)

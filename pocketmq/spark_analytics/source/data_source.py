@@ -65,9 +65,8 @@ import pocketmq
 from pocketmq.spark_analytics.reading.body_inference import resolved
 from pocketmq.spark_analytics.reading.log_reader import BODY, asked_columns, default_columns
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
-from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
+from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader, TableReader
 from pocketmq.spark_analytics.source.errors import named_errors
-from pocketmq.spark_analytics.source.table_reader import TableReader
 from pocketmq.spark_analytics.tables.table import MESSAGES, Table, table_of
 
 log = logging.getLogger(__name__)

@@ -16,30 +16,29 @@ Options, besides those of a batch read that select rows and columns:
 Set a trigger: without one Spark checks for new records a hundred times a second.
 """
 
-import glob
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby, pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pocketmq.spark_analytics.reading.body_options import INFER
+from pocketmq.spark_analytics.reading.log_reader import planned
 from pocketmq.spark_analytics.reading.log_tail import LogTail, is_damaged_boundary, may_begin
-from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options, size_option
+from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, OptionParser, read_options
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_range
 from pocketmq.spark_analytics.reading.replicas import Copies, copies_between, have_same_log, with_copies
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
-from pocketmq.spark_analytics.source.batch import CommitLogReader, SplitPartition
+from pocketmq.spark_analytics.source.batch import CommitLogReader, Partition
 from pocketmq.spark_analytics.source.errors import LostRecordsError, named_errors
 from pocketmq.store.offline.log_walk import WINDOW_SIZE_FIRST, next_candidate, walks
 from pocketmq.store.offline.places import LogFile, log_files
-from pocketmq.store.offline.store_folder import MissingFileError
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -55,9 +54,7 @@ log = logging.getLogger(__name__)
 # Physical offsets by commitlog folder; the key is "" if the query has one store.
 Offsets = dict[str, int]
 PHYSICAL_OFFSET: Final = "physicalOffset"
-BYTES_A_TRIGGER: Final = "512m"
-_PLANNINGS_MAX: Final = 20
-T = TypeVar("T")
+BYTES_A_TRIGGER: Final = 512 << 20
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -65,16 +62,15 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         given = {name.lower(): value.strip() for name, value in options.items()}
-        own = {name.lower(): given.pop(name.lower(), None) for name in STREAM_OPTIONS}
+        own = OptionParser({name.lower(): given.pop(name.lower()) for name in STREAM_OPTIONS if name.lower() in given})
         if given.get("table", "messages").lower() != "messages":
             raise ValueError(f"option table is {given['table']}: only messages can be streamed")
-        self._fails_on_loss = _flag("failOnDataLoss", own["failondataloss"] or "true")
+        self._fails_on_loss = own.flag("failOnDataLoss", "true")
         if not self._fails_on_loss:
             given["ignoremissingfiles"] = "true"
-        self._starting = _starting(own["startingoffsets"] or "earliest")
-        size = own["maxbytespertrigger"]
-        self._bytes_max = size_option("maxBytesPerTrigger", size or BYTES_A_TRIGGER)
-        self._records_max = _count("maxRecordsPerTrigger", own["maxrecordspertrigger"])
+        self._starting = _starting(own.text("startingOffsets") or "earliest")
+        self._bytes_max = (own.text("maxBytesPerTrigger") and own.size("maxBytesPerTrigger")) or BYTES_A_TRIGGER
+        self._records_max = _count("maxRecordsPerTrigger", own.text("maxRecordsPerTrigger"))
         self._options = read_options(given)
         if self._options.is_aggregated:
             raise ValueError("options groupBy and aggregates are not available for readStream: use spark.read")
@@ -84,7 +80,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         self._reader = CommitLogReader(schema, given)
         self._pruning = Pruning.of(self._options)
-        self._is_one = len(self._options.paths) == 1 and not glob.has_magic(self._options.paths[0])
+        self._is_one = self._options.is_one_store
         self._tails: dict[str, LogTail] = {}
         self._latest: Offsets = {}
         self._target: Offsets | None = None
@@ -95,7 +91,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the offsets at which a query without a checkpoint starts."""
         offsets: Offsets = {"": 0} if self._is_one else {}
         for key, files in self._logs().items():
-            begin, end = files[0].physical_offset, self._follow(key, files)
+            begin, end = files[0].start_offset, self._follow(key, files)
             if isinstance(self._starting, int):
                 offsets[key] = _first_from(files, self._starting, end)
             else:
@@ -109,17 +105,17 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     @named_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, not before `start`. Raises LostRecordsError."""
-        return _planned(lambda: self._next_end(start, limit))
+        return planned(lambda: self._next_end(start, limit))
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begins, ends = _decoded(start), dict(_decoded(start))
         logs = self._logs()
         for key, files in logs.items():
-            begin = begins.setdefault(key, files[0].physical_offset)
+            begin = begins.setdefault(key, files[0].start_offset)
             end = self._follow(key, files, begin)
             if end < begin:
                 self._lost(files, begin, f"the log ends at {end}: it was truncated", "there once the log is longer again")
-            elif begin < files[0].physical_offset:
+            elif begin < files[0].start_offset:
                 self._deleted(files, begin)
             if self._target is not None:
                 end = min(end, self._target.get(key, begin))
@@ -128,7 +124,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             behind = [key for key in logs if ends[key] > begins[key]]
             for key in behind:
                 share = max(limit.max_bytes // len(behind), 1)
-                begin = max(begins[key], logs[key][0].physical_offset)
+                begin = max(begins[key], logs[key][0].start_offset)
                 if begin + share < ends[key]:
                     ends[key] = _first_from(logs[key], begin + share, ends[key])
                 if self._records_max is not None:
@@ -145,16 +141,16 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _encoded(self._latest) if self._latest else None
 
     @named_errors()
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Partition]:
         """Return the splits between two offsets. Raises LostRecordsError."""
-        return [SplitPartition(split) for split in _planned(lambda: self._splits_between(start, end))]
+        return [Partition(split) for split in planned(lambda: self._splits_between(start, end))]
 
     def _splits_between(self, start: dict[str, Any], end: dict[str, Any]) -> list[Split]:
         begins, ends, logs = _decoded(start), _decoded(end), self._logs()
         splits: list[Split] = []
         for key, stop in ends.items():
             files = logs.get(key, [])
-            begin = begins.get(key, files[0].physical_offset if files else stop)
+            begin = begins.get(key, files[0].start_offset if files else stop)
             if begin < stop:
                 self._check(files, begin, stop)
                 own = self._splits(files, begin, stop)
@@ -194,10 +190,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         split_size = self._options.split_size(end - begin)
         splits, begin = plan_range(files, self._pruning, split_size, begin, end)
         for file in files:
-            start = max(begin - file.physical_offset, 0)
-            if file.physical_offset >= end or start >= file.size:
+            start = max(begin - file.start_offset, 0)
+            if file.start_offset >= end or start >= file.size:
                 continue
-            stop = full_end(file, start) if end >= file.end else end - file.physical_offset
+            stop = full_end(file, start) if end >= file.end_offset else end - file.start_offset
             low, high = self._pruning.narrow(file, start, stop)
             cuts = [*range(low, high, split_size), high]
             splits += [Split(file, cut, next_cut, stop) for cut, next_cut in pairwise(cuts)]
@@ -211,23 +207,23 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Report a loss if bytes between two offsets are missing, or if no record begins at the first."""
         position = begin
         for file in files:
-            if file.end <= begin or file.physical_offset >= end:
+            if file.end_offset <= begin or file.start_offset >= end:
                 continue
-            where = file.physical_offset
+            where = file.start_offset
             if where > position and file is files[0]:
                 self._deleted(files, position)
             elif where > position:
                 self._lost(
                     files, position, f"their file is truncated or missing, the next one begins at {where}", f"at {where}"
                 )
-            elif position == begin and not may_begin(file, begin - file.physical_offset):
+            elif position == begin and not may_begin(file, begin - file.start_offset):
                 self._lost(files, begin, "no record begins there any more: the log was truncated", "at the next record")
-            position = file.end
+            position = file.end_offset
         if position < end:
             self._lost(files, position, "they were deleted", "without them")
 
     def _deleted(self, files: list[LogFile], begin: int) -> None:
-        where = files[0].physical_offset
+        where = files[0].start_offset
         self._lost(files, begin, f"the log begins at {where}: retention has deleted them", f"at {where}")
 
     def _lost(self, files: list[LogFile], physical_offset: int, why: str, where: str) -> None:
@@ -238,25 +234,15 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         log.warning("%s", message)
 
 
-def _planned(plan: Callable[[], T]) -> T:
-    """Return the result of `plan`, repeating it when a file is deleted meanwhile."""
-    for _ in range(_PLANNINGS_MAX):
-        try:
-            return plan()
-        except MissingFileError as error:
-            missing = error
-    raise missing
-
-
 def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
     """Return the physical offset of the first record at or behind `physical_offset`, or `end`, the end of the log."""
     for file in files:
-        start = max(physical_offset - file.physical_offset, 0)
-        if file.physical_offset >= end or start >= file.size:
+        start = max(physical_offset - file.start_offset, 0)
+        if file.start_offset >= end or start >= file.size:
             continue
         found = None
-        stop = end - file.physical_offset
-        if end >= file.end:
+        stop = end - file.start_offset
+        if end >= file.end_offset:
             # Behind the BLANK of a full file there may be old records. The BLANK is searched for only if no record begins
             # before the file's tail.
             tail = file.size - FULL_FILE_TAIL
@@ -265,17 +251,17 @@ def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
         if found is None and start < stop:
             found = next_candidate(file, start, stop)
         if found is not None:
-            return file.physical_offset + found
+            return file.start_offset + found
     return end
 
 
 def _behind_records(files: list[LogFile], begin: int, end: int, count: int) -> int:
     """Return the physical offset behind the first `count` records between two offsets, or `end` if there are fewer."""
     for file in files:
-        if file.end <= begin or file.physical_offset >= end:
+        if file.end_offset <= begin or file.start_offset >= end:
             continue
-        start = max(begin - file.physical_offset, 0)
-        stop = full_end(file, start) if end >= file.end else end - file.physical_offset
+        start = max(begin - file.start_offset, 0)
+        stop = full_end(file, start) if end >= file.end_offset else end - file.start_offset
         for walk in walks(file, start, stop, first_size=WINDOW_SIZE_FIRST):
             for window in walk:
                 if len(window) >= count:
@@ -311,9 +297,3 @@ def _count(name: str, value: str | None) -> int | None:
     if not re.fullmatch(r"\d{1,18}", value, re.ASCII) or not int(value):
         raise ValueError(f"option {name} is {value!r}: it must be a positive integer")
     return int(value)
-
-
-def _flag(name: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError(f"option {name} is {value!r}: it must be true or false")
-    return value.lower() == "true"

@@ -10,11 +10,9 @@ attributes                      5.x
 store                           the store's folder
 """
 
-from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.spark_analytics.tables.document import DocumentTable, Row, attributes, typed
-from pocketmq.store.offline.store_folder import StoreFolder
+from pocketmq.spark_analytics.tables.document import entry_table
 
 DDL: Final = (
     "group string, consumeEnable boolean, consumeFromMinEnable boolean, consumeBroadcastEnable boolean, "
@@ -22,28 +20,4 @@ DDL: Final = (
     "whichBrokerWhenConsumeSlowly bigint, notifyConsumerIdsChangedEnable boolean, attributes map<string,string>, "
     "store string"
 )
-FILE: Final = "subscriptionGroup.json"
-_FLAGS: Final = (
-    "consumeEnable",
-    "consumeFromMinEnable",
-    "consumeBroadcastEnable",
-    "consumeMessageOrderly",
-    "notifyConsumerIdsChangedEnable",
-)
-_NUMBERS: Final = ("retryQueueNums", "retryMaxTimes", "brokerId", "whichBrokerWhenConsumeSlowly")
-
-
-def rows(store: StoreFolder) -> Iterator[Row]:
-    """Yield one row per group."""
-    path = store.path("config", FILE)
-    for group, fields in store.table(FILE, "subscriptionGroupTable").items():
-        fields = typed(path, fields, dict, group) or {}
-        yield {
-            "group": group,
-            **{name: typed(path, fields.get(name), bool, f"{group}.{name}") for name in _FLAGS},
-            **{name: typed(path, fields.get(name), int, f"{group}.{name}") for name in _NUMBERS},
-            "attributes": attributes(path, fields, group),
-        }
-
-
-TABLE: Final = DocumentTable(DDL, rows).table
+TABLE: Final = entry_table(DDL, "subscriptionGroup.json", "subscriptionGroupTable")

@@ -13,7 +13,7 @@ consumed messages. Light message queues (lmqConsumerOffset.json) are included.
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.spark_analytics.tables.document import DocumentTable, Row, typed
+from pocketmq.spark_analytics.tables.document import Row, document_table, typed
 from pocketmq.store.offline.queue_files import queue_range
 from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
@@ -67,4 +67,4 @@ def rows(store: StoreFolder) -> Iterator[Row]:
         }
 
 
-TABLE: Final = DocumentTable(DDL, rows).table
+TABLE: Final = document_table(DDL, rows)

@@ -6,14 +6,16 @@ text or number stands for all rows. Times are epoch ms; negative values are null
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from pocketmq.spark_analytics.decoding.body_types import of_ddl
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX
+from pocketmq.spark_analytics.reading.log_reader import known_column
 from pocketmq.spark_analytics.reading.options import nearest
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.offline.store_folder import StoreFolder
@@ -30,14 +32,6 @@ TABLES: Final = {
     "delays": "pocketmq.spark_analytics.tables.delays",
     "transactions": "pocketmq.spark_analytics.tables.transactions",
     "deliveries": "pocketmq.spark_analytics.pipelines.deliveries",
-}
-ARROW_TYPES: Final = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "boolean": pa.bool_(),
-    "timestamp": TIMESTAMP,
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 
 
@@ -68,32 +62,33 @@ class Table:
         return self.with_levels(store, levels) if self.with_levels else self.parts(store)
 
     @property
-    def spark_types(self) -> dict[str, str]:
-        """Column name -> type, in the order of the schema."""
-        return dict(field.split(" ", 1) for field in self.ddl.split(", "))
+    def types(self) -> dict[str, Any]:
+        """Column name -> Arrow type, in the order of the schema."""
+        return {field.name: field.type for field in of_ddl(self.ddl)}
 
-    def batch(self, rows: Rows, names: list[str]) -> Any:
-        """Return the named columns of some rows as an Arrow RecordBatch."""
-        types = self.spark_types
-        schema = pa.schema([(name, ARROW_TYPES[types[name]]) for name in names])
-        arrays = [_array(rows.columns[name], types[name], rows.row_count) for name in names]
+    def schema(self, names: Iterable[str] | None = None) -> Any:
+        """Return the Arrow schema of the named columns, or of all. Raises ValueError."""
+        types = self.types
+        return pa.schema([(name, known_column(name, types)) for name in names or types])
+
+    def batch(self, rows: Rows, schema: Any) -> Any:
+        """Return the columns of a schema of some rows as an Arrow RecordBatch."""
+        arrays = [_array(rows.columns[field.name], field.type, rows.row_count) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def table_of(name: str) -> Table:
     """Return a companion table by its name. Raises ValueError."""
     if name not in TABLES:
-        known = {table: table for table in (MESSAGES, *TABLES)}
-        raise ValueError(f"option table is {name}: {nearest(name, known)}")
+        raise ValueError(f"option table is {name}: {nearest(name, (MESSAGES, *TABLES))}")
     table: Table = importlib.import_module(TABLES[name]).TABLE
     return table
 
 
-def _array(values: Any, spark_type: str, count: int) -> Any:
-    arrow_type = ARROW_TYPES[spark_type]
+def _array(values: Any, arrow_type: Any, count: int) -> Any:
     if values is None or isinstance(values, str | int):
         return pa.repeat(pa.scalar(values, arrow_type), count)
-    if spark_type == "timestamp" and not isinstance(values, pa.Array):
+    if arrow_type == TIMESTAMP and not isinstance(values, pa.Array):
         times_ms = np.asarray(values, np.int64)
         return pa.array(np.minimum(times_ms, TIMESTAMP_MS_MAX) * 1000, mask=times_ms < 0).cast(arrow_type)
     if isinstance(values, np.ndarray):

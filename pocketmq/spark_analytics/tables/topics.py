@@ -10,37 +10,12 @@ attributes              5.x: `message.type` and others; empty in 4.9.4
 store                   the store's folder
 """
 
-from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.spark_analytics.tables.document import DocumentTable, Row, attributes, typed
-from pocketmq.store.offline.store_folder import StoreFolder
+from pocketmq.spark_analytics.tables.document import entry_table
 
 DDL: Final = (
     "topic string, readQueueNums int, writeQueueNums int, perm int, order boolean, topicSysFlag int, topicFilterType "
     "string, attributes map<string,string>, store string"
 )
-FILE: Final = "topics.json"
-_KINDS: Final[dict[str, type]] = {
-    "readQueueNums": int,
-    "writeQueueNums": int,
-    "perm": int,
-    "order": bool,
-    "topicSysFlag": int,
-    "topicFilterType": str,
-}
-
-
-def rows(store: StoreFolder) -> Iterator[Row]:
-    """Yield one row per topic."""
-    path = store.path("config", FILE)
-    for topic, fields in store.topics().items():
-        fields = typed(path, fields, dict, topic) or {}
-        yield {
-            "topic": topic,
-            **{name: typed(path, fields.get(name), kind, f"{topic}.{name}") for name, kind in _KINDS.items()},
-            "attributes": attributes(path, fields, topic),
-        }
-
-
-TABLE: Final = DocumentTable(DDL, rows).table
+TABLE: Final = entry_table(DDL, "topics.json", "topicConfigTable")
