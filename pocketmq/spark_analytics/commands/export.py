@@ -158,13 +158,13 @@ def _sync_folder(folder: Path) -> None:
 def _export_store(spark: Any, store: str, state: _State, chosen: Chosen, mode: str) -> Exported:
     begin = state.next_offset(store)
     log = log_files(store)
-    end = log[-1].end if log else 0
+    end = log[-1].end_offset if log else 0
     if begin > end:
         raise ExportError(
             f"{state.folder} has {store} up to physical offset {begin}, but its log ends before, at {end}: "
             "it is another store, or its log was truncated. Export it to another folder"
         )
-    lost = max(0, log[0].physical_offset - begin) if begin and log else 0
+    lost = max(0, log[0].start_offset - begin) if begin and log else 0
     reader = spark.read.format("rocketmq").option("columns", ",".join((*COLUMNS, "storePath")))
     options = {"startingOffset": str(begin), "bodyAs": chosen.body_as, "mode": mode} | dict(chosen.period)
     if chosen.topics:

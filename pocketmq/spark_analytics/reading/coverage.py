@@ -113,11 +113,11 @@ def covered(
     with file.open() as data:
         for queue, first, units in all_of(file.path, taken, queues):
             own, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
-            good = (own >= begin) & (own + sizes <= max(stop, file.end)) & (sizes >= RECORD_SIZE_MIN)
+            good = (own >= begin) & (own + sizes <= max(stop, file.end_offset)) & (sizes >= RECORD_SIZE_MIN)
             good &= (units["tags_code"] != HOLE_TAGS_CODE) & (sizes != BLANK_UNIT_SIZE)
             if not good.any():
                 continue
-            there = np.flatnonzero(good & (own + sizes <= file.end))
+            there = np.flatnonzero(good & (own + sizes <= file.end_offset))
             ends_there = there[[0, -1]].tolist() if len(there) else []
             if not all(_names(data, file, queue, first + at, int(own[at]), int(sizes[at])) for at in ends_there):
                 log.info("queue %s %d does not match the log from %d on", queue.topic, queue.queue_id, own[ends_there[0]])
@@ -148,7 +148,7 @@ def _joined(starts: Positions, ends: Positions, wanted: Positions, begin: int, s
 def _names(data: FileBytes, file: LogFile, queue: QueueUnits, queue_offset: int, start: int, size: int) -> bool:
     """Return whether the record at a physical offset has this size, topic, queue and queue offset."""
     try:
-        record = decode_record(memoryview(data.read(start - file.physical_offset, size).tobytes()))
+        record = decode_record(memoryview(data.read(start - file.start_offset, size).tobytes()))
     except BadRecordError:
         return False
     own = (record.total_size, record.physical_offset, record.queue_id, record.queue_offset)

@@ -54,7 +54,7 @@ def cuts_to_end(file: LogFile, begin: int, split_size: int, is_proven: bool = Fa
         walk = FileWalk(file, cuts[-1], file.size, first_size=WINDOW_SIZE_FIRST)
         last, window = cuts[-1], None
         for window in walk:
-            starts = window.starts + (window.physical_offset - file.physical_offset)
+            starts = window.starts + (window.physical_offset - file.start_offset)
             last = int(starts[-1])
             while cuts[-1] + split_size <= last:
                 cuts.append(int(starts[np.searchsorted(starts, cuts[-1] + split_size)]))
@@ -96,7 +96,7 @@ def is_valid(file: LogFile, position: int, size: int, is_complete: bool = False)
     # With the first bytes behind it: a record that ends in zeros is torn if nothing is written there.
     data = file.read(aligned, position + size + BLANK_SIZE - aligned)
     try:
-        own = file.physical_offset + position
+        own = file.start_offset + position
         check_record(memoryview(data.tobytes()), position - aligned, own, complete_to=own + size if is_complete else 0)
     except BadRecordError as error:
         log.info("the record of %s at %d is torn: %s", file.path, position, error)
@@ -124,7 +124,7 @@ def _last_later(file: LogFile, window: RecordWindow, newest_ms: int) -> tuple[in
     """Return (position, store time) of the last valid record of a window stored later than `newest_ms`, or None."""
     times = window.fixed("store_timestamp_ms")
     later: Positions = np.flatnonzero(window.lengths_add_up & (times > newest_ms))
-    base = window.physical_offset - file.physical_offset
+    base = window.physical_offset - file.start_offset
     for row in later[::-1][:_TRIED_MAX].tolist():
         position = base + int(window.starts[row])
         if is_valid(file, position, int(window.sizes[row])):

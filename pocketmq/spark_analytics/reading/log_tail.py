@@ -54,11 +54,11 @@ class LogTail:
         """
         newest = self._newest(files)
         if newest is None:
-            return files[0].physical_offset if files else 0
-        if self._file is None or self._file.physical_offset != newest.physical_offset:
+            return files[0].start_offset if files else 0
+        if self._file is None or self._file.start_offset != newest.start_offset:
             self._position = self._last = 0
             self._is_full = False
-            start = known - newest.physical_offset
+            start = known - newest.start_offset
             if self._file is None and 0 < start < newest.size and has_record(newest, start):
                 self._position = self._last = start
         self._file = newest
@@ -69,7 +69,7 @@ class LogTail:
             self._walk(newest)
         else:
             self._look_ahead(newest)
-        return newest.physical_offset + self._position
+        return newest.start_offset + self._position
 
     def settled(self, files: list[LogFile]) -> int:
         """As `follow`, but if an invalid record is at the end, wait up to a second for it to be completed."""
@@ -88,7 +88,7 @@ class LogTail:
 
     def _look_ahead(self, file: LogFile) -> None:
         """Continue behind bytes that are not a record, if they stay so and a later record proves that the log goes on."""
-        physical_offset = file.physical_offset + self._position
+        physical_offset = file.start_offset + self._position
         now = time.monotonic()
         if self._stopped_at != physical_offset:
             self._stopped_at, self._looks_apart_s = physical_offset, DOUBT_S
@@ -112,7 +112,7 @@ class LogTail:
     def _newest(self, files: list[LogFile]) -> LogFile | None:
         """Return the last file that begins with a record; files behind it are preallocated."""
         for file in reversed(files):
-            is_known = self._file is not None and self._file.physical_offset == file.physical_offset
+            is_known = self._file is not None and self._file.start_offset == file.start_offset
             if is_known or begins_with_record(file):
                 return file
         return None
@@ -129,7 +129,7 @@ class LogTail:
             count, self._doubted = len(last), _NONE
         else:
             count = self._vouched(last)
-        base = last.physical_offset - file.physical_offset
+        base = last.physical_offset - file.start_offset
         if count:
             self._last = base + int(last.starts[count - 1])
             self._position = self._last + int(last.sizes[count - 1])
@@ -170,7 +170,7 @@ def is_damaged_boundary(file: LogFile, position: int) -> bool:
 def is_boundary(file: LogFile, position: int) -> bool:
     """Return whether a record begins at a position, or the file is full there (the BLANK's size is not checked)."""
     mark = read_mark(file, position)
-    if len(record_candidates(mark, file.physical_offset + position)):
+    if len(record_candidates(mark, file.start_offset + position)):
         return True
     is_blank = len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes())[1] == BLANK_MAGIC_CODE
     return is_blank or position == file.size

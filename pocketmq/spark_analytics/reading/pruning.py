@@ -108,8 +108,8 @@ class Pruning:
 
     def wants_file(self, file: LogFile, successor: LogFile | None) -> bool:
         """Return whether wanted physical offsets are in a file, or between it and the next file."""
-        end = file.end if successor is None else successor.physical_offset
-        return end > self.physical_offsets.low and file.physical_offset <= self.physical_offsets.high
+        end = file.end_offset if successor is None else successor.start_offset
+        return end > self.physical_offsets.low and file.start_offset <= self.physical_offsets.high
 
     def narrow(self, file: LogFile, begin: int, end: int) -> tuple[int, int]:
         """Return positions (begin, end) that enclose all wanted records among those that begin in [begin, end).
@@ -117,9 +117,9 @@ class Pruning:
         If `begin` moves, it moves to the start of a record.
         """
         offsets = self.physical_offsets
-        end = min(end, max(offsets.high + 1 - file.physical_offset, begin))
-        if offsets.low - file.physical_offset > begin:
-            found = next_candidate(file, offsets.low - file.physical_offset, end)
+        end = min(end, max(offsets.high + 1 - file.start_offset, begin))
+        if offsets.low - file.start_offset > begin:
+            found = next_candidate(file, offsets.low - file.start_offset, end)
             begin = end if found is None else found
         return begin, end
 

@@ -50,12 +50,12 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
     root = posixpath.dirname(files[0].folder)
     # To find the end of a log, many small remote reads are not worth it.
     known = 0 if pruning.topics is None and is_remote(root) else _proven(root, files)
-    queues = _usable(root, pruning, files[0].physical_offset, known)
+    queues = _usable(root, pruning, files[0].start_offset, known)
     if queues is None:
         return plan(files, pruning, split_size, known=known)
     splits = []
     for index in range(len(files)):
-        found, lost_from = _in_file(files, index, queues, pruning, split_size, files[0].physical_offset, known)
+        found, lost_from = _in_file(files, index, queues, pruning, split_size, files[0].start_offset, known)
         splits += found
         if lost_from is not None and pruning.wants_file(files[index], files[index + 1]):
             lost = lost_split(files, index, lost_from, pruning)
@@ -105,11 +105,11 @@ def _in_file(
 ) -> tuple[list[Split], int | None]:
     """Return the splits of a file between two physical offsets, and the position of the first listed record it lacks."""
     file = files[index]
-    begin, stop = max(begin, file.physical_offset), min(known, _stop(files, index))
+    begin, stop = max(begin, file.start_offset), min(known, _stop(files, index))
     if begin >= stop or not pruning.wants_file(file, files[index + 1] if index + 1 < len(files) else None):
         return [], None
     found = covered(file, queues, lambda queue: _wants(pruning, queue), begin, stop)
-    starts, sizes = found.starts - file.physical_offset, found.sizes
+    starts, sizes = found.starts - file.start_offset, found.sizes
     there = int(np.searchsorted(starts + sizes, file.size, "right"))
     lost_from = int(starts[there]) if there < len(starts) else None
     starts, sizes = starts[:there], sizes[:there]
@@ -129,8 +129,8 @@ def _unknown(files: list[LogFile], index: int, found: Found, split_size: int) ->
     ranges: list[tuple[int, int]] = []
     size = 0
     for begin, stop in found.unknown:
-        low, high = begin - file.physical_offset, min(stop - file.physical_offset, file.size)
-        if index + 1 < len(files) and stop == files[index + 1].physical_offset:
+        low, high = begin - file.start_offset, min(stop - file.start_offset, file.size)
+        if index + 1 < len(files) and stop == files[index + 1].start_offset:
             if low >= high or _is_blank_at(file, low, stop - begin):
                 continue
             high = records_end(files, index, low)[0]
@@ -162,7 +162,7 @@ def _scans(file: LogFile, low: int, high: int, pruning: Pruning, split_size: int
 
 def _stop(files: list[LogFile], index: int) -> int:
     """Return the physical offset behind all records of a file, including those that it has lost."""
-    return files[index + 1].physical_offset if index + 1 < len(files) else files[index].end
+    return files[index + 1].start_offset if index + 1 < len(files) else files[index].end_offset
 
 
 def _proven(root: str, files: list[LogFile]) -> int:
@@ -187,10 +187,10 @@ def _proven(root: str, files: list[LogFile]) -> int:
 
 def _has_record(files: list[LogFile], unit: LastUnit) -> bool:
     """Return whether the record of a unit is in the log."""
-    holder = next((file for file in files if file.physical_offset <= unit.physical_offset < file.end), None)
+    holder = next((file for file in files if file.start_offset <= unit.physical_offset < file.end_offset), None)
     if holder is None:
         return False
-    mark = read_mark(holder, unit.physical_offset - holder.physical_offset)
+    mark = read_mark(holder, unit.physical_offset - holder.start_offset)
     is_record = len(record_candidates(mark, unit.physical_offset)) > 0
     return is_record and int.from_bytes(mark[:4].tobytes(), "big") == unit.size
 

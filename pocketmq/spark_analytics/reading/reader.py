@@ -62,7 +62,7 @@ class DamagedBytes:
 
     @property
     def physical_offset(self) -> int:
-        return self.file.physical_offset + self.begin
+        return self.file.start_offset + self.begin
 
 
 def pieces(split: Split, times: StoreTimes | None = None) -> Iterator[RecordWindow | DamagedBytes]:
@@ -105,7 +105,7 @@ def _swallowed(file: LogFile, last: int, end: int) -> int | None:
     if last == end:
         return None
     data = file.read(last, end - last)
-    record = RecordWindow(data, file.physical_offset + last, np.zeros(1, np.int64), np.array([end - last]))
+    record = RecordWindow(data, file.start_offset + last, np.zeros(1, np.int64), np.array([end - last]))
     return None if record.lengths_add_up[0] else next_candidate(file, last + 1, end)
 
 
@@ -128,8 +128,8 @@ def _picked(file: LogFile, starts: Positions, sizes: Positions) -> Iterator[Reco
         first = last
         stop = int(own[-1] + own_sizes[-1])
         data = read_picked(file, own, own_sizes)
-        if _are_records(data, file.physical_offset + begin, own - begin, own_sizes):
-            yield RecordWindow(data, file.physical_offset + begin, own - begin, own_sizes)
+        if _are_records(data, file.start_offset + begin, own - begin, own_sizes):
+            yield RecordWindow(data, file.start_offset + begin, own - begin, own_sizes)
         else:
             log.warning("the ConsumeQueues do not match %s from %d to %d: scanning that part", file.path, begin, stop)
             yield from _scanned(file, next_candidate(file, begin, stop), stop, stop)

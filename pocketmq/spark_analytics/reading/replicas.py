@@ -50,7 +50,7 @@ def without_copies(logs: Sequence[tuple[list[LogFile], list[Split]]]) -> list[Sp
 def _copies_of(splits: Iterable[Split]) -> Copies:
     ends: dict[int, Copy] = {}
     for split in splits:
-        begin = split.file.physical_offset
+        begin = split.file.start_offset
         if not split.lost and (begin not in ends or ends[begin].stop < split.end):
             ends[begin] = Copy(split.file, split.end)
     return ends
@@ -60,7 +60,7 @@ def with_copies(splits: Iterable[Split], others: Sequence[Copies]) -> list[Split
     """Return splits with the copies of their files in other logs."""
     marked = []
     for split in splits:
-        begin = split.file.physical_offset
+        begin = split.file.start_offset
         copies = tuple(own[begin] for own in others if begin in own)
         marked.append(replace(split, copies=copies) if copies and not split.lost else split)
     return marked
@@ -70,16 +70,16 @@ def copies_between(files: Iterable[LogFile], begin: int, end: int, limit: int) -
     """Return a log's files with records between two physical offsets, as far as its records before `limit` go."""
     copies = {}
     for file in files:
-        if file.end > begin and file.physical_offset < min(end, limit):
-            stop = full_end(file, 0) if limit >= file.end else limit - file.physical_offset
-            copies[file.physical_offset] = Copy(file, stop)
+        if file.end_offset > begin and file.start_offset < min(end, limit):
+            stop = full_end(file, 0) if limit >= file.end_offset else limit - file.start_offset
+            copies[file.start_offset] = Copy(file, stop)
     return copies
 
 
 def have_same_log(files: Iterable[LogFile], others: Iterable[LogFile]) -> bool:
     """Return whether two logs begin with the same record: in the first or the last file that both have."""
-    by_offset = {file.physical_offset: file for file in others}
-    both = [(file, by_offset[file.physical_offset]) for file in files if file.physical_offset in by_offset]
+    by_offset = {file.start_offset: file for file in others}
+    both = [(file, by_offset[file.start_offset]) for file in files if file.start_offset in by_offset]
     is_same = any(_begin_alike(*pair) for pair in ((both[0], both[-1]) if both else ()))
     if is_same:
         log.info("%s and %s have the same log: each record is read once", both[0][0].folder, both[0][1].folder)
@@ -94,7 +94,7 @@ def _begin_alike(file: LogFile, other: LogFile) -> bool:
 def _head(file: LogFile) -> bytes:
     """Return the first bytes of a file's first record; empty if the file does not begin with a record."""
     data = file.read(0, HEAD_SIZE)
-    if len(data) < MARK_SIZE or not len(record_candidates(data[:MARK_SIZE], file.physical_offset)):
+    if len(data) < MARK_SIZE or not len(record_candidates(data[:MARK_SIZE], file.start_offset)):
         return b""
     head = data.tobytes()
     return head[: int.from_bytes(head[:4], "big")]
@@ -116,7 +116,7 @@ def one_of_each_log(roots: Iterable[str]) -> list[str]:
 
 def only_here(records: Records, split: Split, copy: Copy) -> Records:
     """Return the records of a split's window that a copy does not have. Raises MissingFileError, OSError."""
-    starts = records.physical_offsets - split.file.physical_offset
+    starts = records.physical_offsets - split.file.start_offset
     count = int(np.searchsorted(starts, copy.stop))
     if not count:
         return records

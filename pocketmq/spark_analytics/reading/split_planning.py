@@ -32,17 +32,17 @@ FULL_FILE_TAIL: Final = 64 << 20
 def logs(files: list[LogFile]) -> Iterator[list[LogFile]]:
     """Yield runs of files in one folder, each file beginning where the previous one ends or should have ended."""
     by_folder = [list(own) for _, own in groupby(files, lambda file: file.folder)]
-    starts = [{file.physical_offset for file in own} for own in by_folder]
+    starts = [{file.start_offset for file in own} for own in by_folder]
     for own, own_starts in zip(by_folder, starts, strict=True):
         size_max = max(file.size for file in own)
         # A broker may spread its log over several folders (storePathCommitLog): files missing in one are in another.
         elsewhere = set().union(*(others for others in starts if not others & own_starts))
         chain = own[:1]
         for file in own[1:]:
-            extent = file.physical_offset - chain[-1].physical_offset
+            extent = file.start_offset - chain[-1].start_offset
             is_cut = file.is_listed or extent <= size_max
-            if chain[-1].end > file.physical_offset or (
-                chain[-1].end < file.physical_offset and (not is_cut or chain[-1].end in elsewhere)
+            if chain[-1].end_offset > file.start_offset or (
+                chain[-1].end_offset < file.start_offset and (not is_cut or chain[-1].end_offset in elsewhere)
             ):
                 yield chain
                 chain = []
@@ -57,22 +57,22 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
     the end of the log is searched behind `known`. Raises OSError.
     """
     splits: list[Split] = []
-    first = next((index for index, file in enumerate(files) if file.end > begin), len(files))
+    first = next((index for index, file in enumerate(files) if file.end_offset > begin), len(files))
     known = max(begin, known)
     last = next((index for index in reversed(range(len(files))) if index == first or begins_with_record(files[index])), -1)
     for index, file in enumerate(files[first : last + 1], first):
         successor = files[index + 1] if index < last else None
         if not pruning.wants_file(file, successor):
             continue
-        start = max(begin - file.physical_offset, 0)
+        start = max(begin - file.start_offset, 0)
         lost: Split | None = None
         if successor is not None:
             end, lost_from = records_end(files, index, start)
             lost = None if lost_from is None else lost_split(files, index, lost_from, pruning)
             cuts = [*range(start, end, split_size), end]
         else:
-            is_proven = known > 0 and file.physical_offset <= known < file.end
-            sure = known - file.physical_offset if is_proven else start
+            is_proven = known > 0 and file.start_offset <= known < file.end_offset
+            sure = known - file.start_offset if is_proven else start
             cuts = [*range(start, sure, split_size), *cuts_to_end(file, sure, split_size, is_proven)]
         end = cuts[-1]
         low, high = pruning.narrow(file, cuts[0], end)
@@ -95,12 +95,12 @@ def begins_with_record(file: LogFile) -> bool:
 def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning) -> Split | None:
     """Return the split for the bytes lost between `position` in file `index` and the next file, as far as wanted."""
     file, successor = files[index], files[index + 1]
-    extent = successor.physical_offset - file.physical_offset
+    extent = successor.start_offset - file.start_offset
     size = min(extent, max(file.size for file in files))
-    begin = max(position, pruning.physical_offsets.low - file.physical_offset)
-    stop = min(extent, pruning.physical_offsets.high + 1 - file.physical_offset)
+    begin = max(position, pruning.physical_offsets.low - file.start_offset)
+    stop = min(extent, pruning.physical_offsets.high + 1 - file.start_offset)
     why = (
-        f"records up to physical offset {successor.physical_offset} are lost: the file has {file.size} of {size} bytes, "
+        f"records up to physical offset {successor.start_offset} are lost: the file has {file.size} of {size} bytes, "
         "and the next file begins there"
     )
     return Split(file, begin, stop, stop, lost=why) if begin < stop else None
@@ -109,9 +109,9 @@ def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning
 def records_end(files: list[LogFile], index: int, begin: int) -> tuple[int, int | None]:
     """Return where the records of a file that is not the log's last one end, and where the bytes begin that it has lost."""
     file, successor = files[index], files[index + 1]
-    if file.end == successor.physical_offset:
+    if file.end_offset == successor.start_offset:
         return full_end(file, begin), None
-    return _ends_before_gap(file, begin, successor.physical_offset - file.physical_offset)
+    return _ends_before_gap(file, begin, successor.start_offset - file.start_offset)
 
 
 def full_end(file: LogFile, begin: int) -> int:

@@ -25,10 +25,10 @@ def records_at(store: StoreFolder, physical_offsets: Positions, sizes: Positions
     found = 0
     for row_file in store.row("commitlog").files:
         file = LogFile(row_file.path, row_file.start_offset, row_file.size)
-        own = (offsets >= file.physical_offset) & (offsets + sizes <= file.end)
+        own = (offsets >= file.start_offset) & (offsets + sizes <= file.end_offset)
         if not own.any():
             continue
-        starts = offsets[own] - file.physical_offset
+        starts = offsets[own] - file.start_offset
         end = int(starts[-1] + sizes[own][-1])
         split = Split(file, int(starts[0]), end, end, starts, sizes[own])
         for piece in pieces(split):

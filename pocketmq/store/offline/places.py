@@ -21,21 +21,12 @@ _STORE_FILES: Final = {"abort", "checkpoint", "lock"}
 
 @dataclass(frozen=True, slots=True)
 class LogFile(RowFile):
-    """One file of a CommitLog, whose first byte has `physical_offset`.
+    """One file of a CommitLog, whose first byte has the physical offset `start_offset`.
 
     `is_listed`: found by listing a folder, all of whose files are meant, rather than named by the user.
     """
 
     is_listed: bool = False
-
-    @property
-    def physical_offset(self) -> int:
-        return self.start_offset
-
-    @property
-    def end(self) -> int:
-        """Physical offset of the first byte behind the file."""
-        return self.end_offset
 
     @property
     def folder(self) -> str:
@@ -84,7 +75,7 @@ def log_files(paths: str | Iterable[str]) -> list[LogFile]:
         for file in _files_at(files, name):
             if file.is_listed or file.path not in found:
                 found[file.path] = file
-    return sorted(found.values(), key=lambda file: (file.folder, file.physical_offset))
+    return sorted(found.values(), key=lambda file: (file.folder, file.start_offset))
 
 
 def store_folders(paths: Iterable[str]) -> list[StoreFolder]:
