@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.spark_analytics.jvm.layout_constants import PATH as LAYOUT
+from pocketmq.spark_analytics.jvm import build
 from pocketmq.spark_analytics.reading import coverage, log_end, log_tail, queue_pruning, reader, split_planning
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.spark_analytics.source.batch import CommitLogReader
@@ -238,7 +238,7 @@ def test_planning_with_queues_does_not_scan_the_log(tmp_path: Path) -> None:
 
 
 def test_the_reader_in_java_has_the_same_limits() -> None:
-    sources = [*(LAYOUT.parent.parent / "reading").glob("*.java"), *LAYOUT.parent.glob("*.java")]
+    sources = [path for path in build.java_sources() if path.parent.name in ("files", "reading")]
     source = "".join(path.read_text() for path in sources)
     for name, value in (
         ("UNITS_SHARE_MAX", queue_pruning.UNITS_SHARE_MAX),

@@ -42,7 +42,6 @@ def _given(repository: Path | None) -> int:
 
 
 def _built(options: argparse.Namespace) -> int:
-    build.write_constants()
     if options.if_stale and build.is_current(options.out):
         return 0
     if build.find_javac() is None and not options.required:

@@ -30,19 +30,17 @@ class BuildError(RuntimeError):
 
 
 def java_sources() -> list[Path]:
-    """Return the paths of all Java files."""
+    """Return the paths of all Java files but the generated one."""
     return sorted(SOURCES.rglob("*.java"))
 
 
 def is_current(jar: Path = JAR) -> bool:
-    """Return whether the jar exists and is newer than all sources, and has the version of this package."""
+    """Return whether the jar exists and is newer than all sources, and has the version and the layout of this package."""
     if not jar.is_file() or any(path.stat().st_mtime > jar.stat().st_mtime for path in java_sources()):
         return False
     with zipfile.ZipFile(jar) as archive:
-        return (
-            coordinates.PROPERTIES_PATH in archive.namelist()
-            and archive.read(coordinates.PROPERTIES_PATH) == coordinates.properties().encode()
-        )
+        there = set(archive.namelist())
+        return all(name in there and archive.read(name) == text for name, text in _texts().items())
 
 
 def find_javac() -> str | None:
@@ -65,27 +63,32 @@ def build(jar: Path = JAR, jars: Path | None = None) -> None:
     if javac is None:
         raise BuildError("no javac in JAVA_HOME or on the PATH: install a JDK 17 or newer")
     with tempfile.TemporaryDirectory() as folder:
+        generated = Path(folder, layout_constants.PATH)
+        generated.parent.mkdir(parents=True)
+        generated.write_text(layout_constants.source())
         command = [javac, "--release", RELEASE, "-Xlint:all,-path,-classfile,-processing,-serial", "-proc:none"]
-        command += ["-encoding", "UTF-8", "-cp", f"{jars or spark_jars()}/*", "-d", folder, *map(str, java_sources())]
+        command += ["-encoding", "UTF-8", "-cp", f"{jars or spark_jars()}/*", "-d", folder, str(generated)]
+        command += map(str, java_sources())
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise BuildError(f"javac failed:\n{done.stdout}{done.stderr}")
         _write(jar, Path(folder))
 
 
-def write_constants() -> None:
-    """Write Layout.java anew if the layout has changed."""
-    source = layout_constants.source()
-    if layout_constants.PATH.read_text() != source:
-        layout_constants.PATH.write_text(source)
+def _texts() -> dict[str, bytes]:
+    """Return the entries of the jar, besides the classes, by name."""
+    texts = {
+        "META-INF/MANIFEST.MF": _MANIFEST,
+        SERVICE: f"{SOURCE_CLASS}\n",
+        coordinates.POM_PATH: coordinates.pom(),
+        coordinates.PROPERTIES_PATH: coordinates.properties(),
+        layout_constants.PATH: layout_constants.source(),
+    }
+    return {name: text.encode() for name, text in texts.items()}
 
 
 def _write(jar: Path, folder: Path) -> None:
-    contents = {"META-INF/MANIFEST.MF": _MANIFEST.encode(), SERVICE: f"{SOURCE_CLASS}\n".encode()}
-    contents |= {
-        coordinates.POM_PATH: coordinates.pom().encode(),
-        coordinates.PROPERTIES_PATH: coordinates.properties().encode(),
-    }
+    contents = _texts()
     contents |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.class"))}
     new = jar.with_suffix(f".{os.getpid()}")
     with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:

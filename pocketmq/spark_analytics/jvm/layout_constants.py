@@ -1,6 +1,5 @@
 """Generator for `Layout.java`: byte positions for the Java code, from the declarations in `store/format/layout`."""
 
-from pathlib import Path
 from typing import Final
 
 from pocketmq.store.format import layout
@@ -8,7 +7,8 @@ from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT, RECORD_FIXED, field
 from pocketmq.store.format.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from pocketmq.store.format.record import CRC_MASK, SECTOR_SIZE
 
-PATH: Final = Path(__file__).parent / "src" / "pocketmq" / "spark" / "files" / "Layout.java"
+# In the folder of sources, and in the jar.
+PATH: Final = "pocketmq/spark/files/Layout.java"
 _CONSTANTS: Final = (
     *("MESSAGE_MAGIC_CODE", "MESSAGE_MAGIC_CODE_V2", "BLANK_MAGIC_CODE", "BORNHOST_V6_FLAG", "STOREHOSTADDRESS_V6_FLAG"),
     *("HOST_SIZE", "HOST_V6_SIZE", "RECORD_FIXED_SIZE", "RECORD_SIZE_MIN", "BLANK_SIZE", "CONSUME_QUEUE_UNIT_SIZE"),
@@ -24,7 +24,7 @@ package pocketmq.spark.files;
 /**
  * Positions, sizes and marks of a store's files; positions count from a record's or unit's first byte, with IPv4 hosts.
  *
- * <p>Generated from store/format/layout.py by {@code python -m pocketmq.spark_analytics.jvm build}.
+ * <p>Generated from store/format/layout.py when the jar is built.
  */
 public final class Layout {
 """

@@ -11,7 +11,8 @@ import pytest
 import zstandard
 
 from pocketmq.spark_analytics.decoding.columns import COLUMNS
-from pocketmq.spark_analytics.jvm import layout_constants
+from pocketmq.spark_analytics.jvm import build
+from pocketmq.store.format import layout
 from pocketmq.store.format.message import COMPRESSED_FLAG
 from tests.spark_analytics.jvm.both_readers import EVERY, java_frame, java_rows, python_rows
 from tests.spark_analytics.spark_logs import HOST, HOST_V6, LogBuilder
@@ -26,9 +27,12 @@ HOSTS_V6 = [bytes.fromhex(address) + bytes.fromhex("00002a9f") for address in (
 )]  # fmt: skip
 
 
-def test_java_constants_match_the_layout() -> None:
-    """`make setup` regenerates the file; it must be committed together with a change of the layout."""
-    assert layout_constants.PATH.read_text() == layout_constants.source()
+def test_jar_is_stale_after_a_change_of_the_layout(java_built: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not java_built:
+        pytest.skip("no JDK")
+    assert build.is_current()
+    monkeypatch.setattr(layout, "BLANK_SIZE", layout.BLANK_SIZE + 1)
+    assert not build.is_current()
 
 
 def test_both_readers_have_the_same_default_schema(spark: Any, jvm_spark: Any, golden_stores: dict[str, Path]) -> None:

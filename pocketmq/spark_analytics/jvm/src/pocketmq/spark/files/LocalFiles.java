@@ -3,11 +3,11 @@ package pocketmq.spark.files;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.file.FileSystems;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.NotDirectoryException;
 import java.nio.file.Path;
-import java.nio.file.PathMatcher;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Queue;
@@ -57,32 +57,25 @@ public enum LocalFiles implements StoreFiles {
 
     private List<String> below(List<String> folders, String part) throws IOException {
         boolean isPattern = part.chars().anyMatch(symbol -> MAGIC.indexOf(symbol) >= 0);
-        PathMatcher matcher = isPattern ? FileSystems.getDefault().getPathMatcher("glob:" + escaped(part)) : null;
         List<String> found = new ArrayList<>();
         for (String folder : folders) {
-            if (matcher == null) {
-                String path = StoreFiles.join(folder, part);
-                if (Files.exists(Path.of(path))) {
-                    found.add(path);
-                }
-                continue;
-            }
-            for (String name : isFolder(folder.isEmpty() ? "." : folder) ? namesOrNone(folder) : List.<String>of()) {
-                boolean isHidden = name.startsWith(".") && !part.startsWith(".");
-                if (!isHidden && matcher.matches(Path.of(name))) {
-                    found.add(StoreFiles.join(folder, name));
+            if (!isPattern) {
+                found.addAll(Files.exists(Path.of(folder, part)) ? List.of(StoreFiles.join(folder, part)) : List.of());
+            } else if (isFolder(folder.isEmpty() ? "." : folder)) {
+                try (DirectoryStream<Path> entries = Files.newDirectoryStream(
+                        Path.of(folder.isEmpty() ? "." : folder), escaped(part))) {
+                    for (Path entry : entries) {
+                        String name = entry.getFileName().toString();
+                        if (part.startsWith(".") || !name.startsWith(".")) {
+                            found.add(StoreFiles.join(folder, name));
+                        }
+                    }
+                } catch (NotDirectoryException | NoSuchFileException error) {
+                    continue; // deleted meanwhile
                 }
             }
         }
         return found;
-    }
-
-    private List<String> namesOrNone(String folder) throws IOException {
-        try {
-            return names(folder.isEmpty() ? "." : folder);
-        } catch (NotDirectoryException | java.nio.file.NoSuchFileException error) {
-            return List.of();
-        }
     }
 
     /** Escapes the braces, which mean alternatives in Java but nothing in a shell's pattern without expansion. */

@@ -14,6 +14,16 @@ import pocketmq.spark.files.Marks;
  * truncation. Nothing behind that point belongs to the log, even if it looks like records.
  */
 final class Chain {
+    /** Reason why following a chain of records ended. */
+    enum Ending {
+        /** Every record that begins before the requested end was seen. */
+        STOP,
+        /** The file is full. */
+        BLANK,
+        /** The bytes at this position are not a valid record. */
+        BROKEN
+    }
+
     /** Position of the record that {@link #advance} found, or of the first byte behind the records seen. */
     long position;
 

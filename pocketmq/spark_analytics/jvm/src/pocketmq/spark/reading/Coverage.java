@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
+import java.util.stream.LongStream;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -36,30 +37,11 @@ record Coverage(long[] starts, int[] sizes, List<Pruning.Range> unknown) {
 
     private static final Set<String> PREFIXES_WITHOUT_TAGS = Set.of("SCHEDULE_", "RMQ_SYS_", "rmq_sys_");
 
-    /** Numbers in the order in which they were added. */
-    private static final class Numbers {
-        private long[] all = new long[1 << 10];
-        private int count;
-
-        void add(long number) {
-            if (count == all.length) {
-                all = Arrays.copyOf(all, 2 * count);
-            }
-            all[count++] = number;
-        }
-
-        long[] sorted() {
-            long[] sorted = Arrays.copyOf(all, count);
-            Arrays.sort(sorted);
-            return sorted;
-        }
-    }
-
     /** Returns what the next units of the queues say about the bytes from {@code begin} to {@code stop} of one file. */
     static Coverage of(LogFile file, List<QueueUnits> queues, Pruning pruning, long begin, long stop) throws IOException {
-        Numbers starts = new Numbers();
-        Numbers ends = new Numbers();
-        Numbers wanted = new Numbers();
+        LongStream.Builder starts = LongStream.builder();
+        LongStream.Builder ends = LongStream.builder();
+        LongStream.Builder wanted = LongStream.builder();
         try (FileBytes bytes = file.open()) {
             for (QueueUnits queue : queues) {
                 QueueUnits.Taken taken;
@@ -84,7 +66,11 @@ record Coverage(long[] starts, int[] sizes, List<Pruning.Range> unknown) {
                 }
             }
         }
-        return joined(starts.sorted(), ends.sorted(), wanted.sorted(), begin, stop);
+        return joined(sorted(starts), sorted(ends), sorted(wanted), begin, stop);
+    }
+
+    private static long[] sorted(LongStream.Builder numbers) {
+        return numbers.build().sorted().toArray();
     }
 
     private static long start(QueueUnits.Taken taken, int at) {

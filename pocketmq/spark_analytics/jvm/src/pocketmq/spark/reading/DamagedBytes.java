@@ -7,7 +7,7 @@ import pocketmq.spark.files.LogFile;
  *
  * @param why reason why they are invalid; if they are missing from the file, {@code stop} may be behind its last byte
  */
-public record DamagedBytes(LogFile file, long begin, long stop, String why) implements Piece {
+public record DamagedBytes(LogFile file, long begin, long stop, String why) implements Pieces.Piece {
     static DamagedBytes invalid(LogFile file, long begin, long stop) {
         return new DamagedBytes(file, begin, stop, (stop - begin) + " bytes are not a valid record");
     }

@@ -47,7 +47,7 @@ public final class KnownQueues {
         String named = String.join(", ", stores.keySet());
         for (String topic : asked.topics() == null ? Set.<String>of() : new TreeSet<>(asked.topics())) {
             if (!known.contains(topic)) {
-                String near = Nearest.of(topic, known);
+                String near = OptionParser.nearest(topic, known);
                 throw ReadException.topic("option topic is " + topic + ", which is not a topic of " + named + ": "
                         + near.substring(0, Math.min(near.length(), NAMES_LENGTH_MAX)) + ". If only the log has records of "
                         + "it, as of a deleted topic, select them by .where(\"topic = ...\")");

@@ -1,6 +1,8 @@
 package pocketmq.spark.reading;
 
 import java.io.IOException;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.List;
 import pocketmq.spark.files.BigEndian;
 import pocketmq.spark.files.FileBytes;
@@ -57,7 +59,7 @@ final class LogEnd {
                 chain.position += size;
             }
             end = chain.position;
-            if (chain.ending == Ending.BLANK) {
+            if (chain.ending == Chain.Ending.BLANK) {
                 break;
             }
             boolean isLastValid = last < end && isValid(last, end - last, isProven && last == begin);
@@ -133,11 +135,10 @@ final class LogEnd {
 
     /** The last few records of a window that were stored later than a time. */
     private final class Stretch {
+        private record Later(long position, int size, long storeTimeMs) {}
+
         private final long newestMs;
-        private final long[] positions = new long[TRIED_MAX];
-        private final int[] sizes = new int[TRIED_MAX];
-        private final long[] times = new long[TRIED_MAX];
-        private int count;
+        private final Deque<Later> last = new ArrayDeque<>();
 
         Stretch(long newestMs) {
             this.newestMs = newestMs;
@@ -146,19 +147,18 @@ final class LogEnd {
         void add(byte[] data, int at, long position, int size) {
             long time = BigEndian.int8(data, Marks.storeTimeAt(data, at));
             if (time > newestMs) {
-                int index = count++ % TRIED_MAX;
-                positions[index] = position;
-                sizes[index] = size;
-                times[index] = time;
+                last.push(new Later(position, size, time));
+                if (last.size() > TRIED_MAX) {
+                    last.removeLast();
+                }
             }
         }
 
         /** Returns the last valid one of the records, {@code otherwise} if there is none. */
         Proof proof(Proof otherwise) throws IOException {
-            for (int back = 1; back <= Math.min(count, TRIED_MAX); back++) {
-                int index = (count - back) % TRIED_MAX;
-                if (isValid(positions[index], sizes[index], false)) {
-                    return new Proof(positions[index], times[index]);
+            for (Later record : last) {
+                if (isValid(record.position, record.size, false)) {
+                    return new Proof(record.position, record.storeTimeMs);
                 }
             }
             return otherwise;

@@ -52,7 +52,7 @@ public final class LogRange {
             long stop = Math.min(file.size(), end - file.physicalOffset());
             try (FileBytes bytes = file.open()) {
                 Chain chain = new Chain(file, bytes, start, stop);
-                for (; chain != null; chain = chain.ending == Ending.BROKEN ? chain.next() : null) {
+                for (; chain != null; chain = chain.ending == Chain.Ending.BROKEN ? chain.next() : null) {
                     for (int size = chain.size(); size > 0; size = chain.size()) {
                         if (left-- == 0) {
                             return file.physicalOffset() + chain.position;

@@ -165,13 +165,13 @@ public final class LogTail {
             starts.add(chain.position);
             chain.position += size;
         }
-        isFull = chain.ending == Ending.BLANK;
+        isFull = chain.ending == Chain.Ending.BLANK;
         if (starts.isEmpty()) {
             return;
         }
         starts.add(chain.position);
         int count = starts.size() - 1;
-        if (chain.ending == Ending.BLANK) {
+        if (chain.ending == Chain.Ending.BLANK) {
             doubted = Marks.NONE;
         } else {
             count = complete(bytes, starts);

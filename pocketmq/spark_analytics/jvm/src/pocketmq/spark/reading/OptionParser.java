@@ -1,7 +1,7 @@
 package pocketmq.spark.reading;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.time.DateTimeException;
 import java.time.LocalDate;
@@ -13,7 +13,7 @@ import java.time.temporal.ChronoUnit;
 import java.time.temporal.TemporalAccessor;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Iterator;
+import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -22,11 +22,13 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.commons.text.similarity.LongestCommonSubsequence;
 import pocketmq.spark.files.LogFiles;
 import pocketmq.spark.files.StoreFiles;
 
 /** Parsers for option values, by type; each throws IllegalArgumentException naming option, allowed values and value. */
 public final class OptionParser {
+    private static final double SIMILAR = 0.6;
     private static final Pattern SIZE = Pattern.compile("(\\d{1,18})\\s*([kmg]?)(?:i?b)?", Pattern.CASE_INSENSITIVE);
     private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern(
             "[yyyy-MM-dd][yyyyMMdd]"
@@ -47,7 +49,7 @@ public final class OptionParser {
         known.addAll(more);
         for (String name : given.keySet()) {
             if (!known.contains(name)) {
-                throw ReadException.option("unknown option " + name + ": " + Nearest.of(name, names));
+                throw ReadException.option("unknown option " + name + ": " + nearest(name, names));
             }
         }
     }
@@ -86,14 +88,10 @@ public final class OptionParser {
     Map<String, String> brokerNames(String name) {
         Map<String, String> names = new TreeMap<>();
         try {
-            JsonNode object = new ObjectMapper().readTree(text(name, "{}"));
-            boolean isRight = object.isObject();
-            for (Iterator<Map.Entry<String, JsonNode>> all = object.fields(); all.hasNext() && isRight; ) {
-                Map.Entry<String, JsonNode> entry = all.next();
-                isRight = entry.getValue().isTextual() && !entry.getValue().textValue().isEmpty();
-                names.put(StoreFiles.localPath(entry.getKey()).replaceFirst("/+$", ""), entry.getValue().asText());
-            }
-            if (isRight) {
+            Map<String, Object> object = new ObjectMapper().readValue(text(name, "{}"), new TypeReference<>() {});
+            if (object != null && object.values().stream().allMatch(one -> one instanceof String own && !own.isEmpty())) {
+                object.forEach((store, own) ->
+                        names.put(StoreFiles.localPath(store).replaceFirst("/+$", ""), own.toString()));
                 return names;
             }
         } catch (JsonProcessingException error) {
@@ -188,6 +186,39 @@ public final class OptionParser {
         }
     }
 
+    /** Returns the ms of each level of a {@code messageDelayLevel} such as {@code 1s 5s 2h}. */
+    long[] delaysMs(String name, String otherwise) {
+        String[] entries = text(name, otherwise).split("\\s+");
+        if (entries[0].isEmpty()) {
+            throw ReadException.option("messageDelayLevel is empty: give at least one level, such as 1s");
+        }
+        long[] delaysMs = new long[entries.length];
+        for (int index = 0; index < entries.length; index++) {
+            delaysMs[index] = delayMs(entries[index], index + 1);
+        }
+        return delaysMs;
+    }
+
+    private static long delayMs(String entry, int level) {
+        long unit = switch (entry.charAt(entry.length() - 1)) {
+            case 's' -> 1_000;
+            case 'm' -> 60_000;
+            case 'h' -> 3_600_000;
+            case 'd' -> 86_400_000;
+            default -> 0;
+        };
+        if (unit == 0) {
+            throw ReadException.option(
+                    "messageDelayLevel: level " + level + " is '" + entry + "': its unit must be one of s m h d");
+        }
+        String number = entry.substring(0, entry.length() - 1);
+        if (!number.matches("[0-9]{1,10}")) {
+            throw ReadException.option("messageDelayLevel: level " + level + " is '" + entry
+                    + "': expected a whole number before its unit");
+        }
+        return Long.parseLong(number) * unit;
+    }
+
     /** Returns the matching one of {@code values}, ignoring case; the first is the default. */
     public String oneOf(String name, List<String> values) {
         String value = text(name, values.get(0));
@@ -214,5 +245,26 @@ public final class OptionParser {
             throw ReadException.option("option starting" + kind + " is " + given.get("starting" + kind)
                     + ": it must not be greater than ending" + kind + ", " + given.get("ending" + kind));
         }
+    }
+
+    // --- suggestions ------------------------------------------------------------------------------------------------
+
+    /** Returns {@code did you mean X?}, or the list of all known names if none is similar. */
+    public static String nearest(String name, Collection<String> known) {
+        String best = null;
+        double bestScore = SIMILAR;
+        for (String one : known) {
+            double score = similarity(name.toLowerCase(Locale.ROOT), one.toLowerCase(Locale.ROOT));
+            if (score >= bestScore && (best == null || score > bestScore)) {
+                best = one;
+                bestScore = score;
+            }
+        }
+        return best == null ? "known names are " + String.join(", ", known) : "did you mean " + best + "?";
+    }
+
+    /** Returns twice the length of the longest common subsequence in relation to both lengths. */
+    private static double similarity(String one, String other) {
+        return 2.0 * new LongestCommonSubsequence().apply(one, other) / Math.max(one.length() + other.length(), 1);
     }
 }

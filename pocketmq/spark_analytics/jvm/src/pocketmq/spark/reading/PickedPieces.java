@@ -33,7 +33,7 @@ final class PickedPieces implements Pieces {
     private final RecordFilter filter;
     private final CopiedRecords copied;
     private final Rows rows;
-    private final Piece.Records piece;
+    private final Records piece;
     private final int gap;
     private byte[] data = new byte[0];
     private final Window ahead;
@@ -54,7 +54,7 @@ final class PickedPieces implements Pieces {
         this.filter = filter;
         this.copied = copied;
         this.rows = rows;
-        this.piece = new Piece.Records(rows);
+        this.piece = new Records(rows);
         this.ahead = new Window(file, bytes, split.end());
         this.gap = file.files().isRemote() ? GAP_REMOTE : GAP_LOCAL;
     }

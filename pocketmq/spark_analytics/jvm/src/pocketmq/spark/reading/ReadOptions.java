@@ -64,7 +64,7 @@ public final class ReadOptions implements Serializable {
         bodyAs = parser.oneOf("bodyAs", List.of("stored", "plain", "string", "json", "avro", "protobuf"));
         mode = parser.oneOf("mode", List.of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"));
         corruptRecordColumn = parser.text("columnNameOfCorruptRecord", "_corrupt_record");
-        delaysMs = DelayLevels.parse(parser.text("delayLevel", DEFAULT_DELAY_LEVEL));
+        delaysMs = parser.delaysMs("delayLevel", DEFAULT_DELAY_LEVEL);
         givenSplitSize = parser.size("maxPartitionBytes");
         parser.flag("pushFilters", true);
         ignoresMissingFiles = parser.flag("ignoreMissingFiles", false);

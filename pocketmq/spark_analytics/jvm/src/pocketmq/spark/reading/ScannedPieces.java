@@ -15,7 +15,7 @@ final class ScannedPieces implements Pieces {
     private final RecordFilter filter;
     private final CopiedRecords copied;
     private final Rows rows;
-    private final Piece.Records piece;
+    private final Records piece;
     /** Null if records are not selected by store time. */
     private final StoreTimes times;
 
@@ -42,7 +42,7 @@ final class ScannedPieces implements Pieces {
         this.filter = filter;
         this.copied = copied;
         this.rows = rows;
-        this.piece = new Piece.Records(rows);
+        this.piece = new Records(rows);
         this.times = filter.storeTimestampsUs.isAll() ? null : new StoreTimes(file, filter.storeTimestampsUs);
         // A large record may cover the whole split: then no record begins in it.
         goOn(begin == 0 || isExact ? begin : Marks.next(file, bytes, begin, stop));
@@ -129,11 +129,11 @@ final class ScannedPieces implements Pieces {
     /** Finds where to continue behind the end of the chain; returns the damage there, if any. */
     private Piece ended() throws IOException {
         long position = chain.position;
-        boolean isStop = chain.ending == Ending.STOP;
+        boolean isStop = chain.ending == Chain.Ending.STOP;
         if (times != null) {
             times.note(position);
         }
-        if (chain.ending == Ending.BLANK || (isStop && (position >= end || Marks.goesOn(file, bytes, position)))) {
+        if (chain.ending == Chain.Ending.BLANK || (isStop && (position >= end || Marks.goesOn(file, bytes, position)))) {
             chain = null;
             return null;
         }

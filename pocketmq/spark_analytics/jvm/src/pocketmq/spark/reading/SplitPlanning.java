@@ -168,11 +168,11 @@ public final class SplitPlanning {
         try (FileBytes bytes = file.open()) {
             Chain tail = file.size() - begin > FULL_FILE_TAIL
                     ? Chain.first(file, bytes, file.size() - FULL_FILE_TAIL, file.size()) : null;
-            if (tail != null && tail.run().ending == Ending.BLANK) {
+            if (tail != null && tail.run().ending == Chain.Ending.BLANK) {
                 return tail.position;
             }
             for (Chain chain = new Chain(file, bytes, begin, file.size()); chain != null; chain = chain.next()) {
-                if (chain.run().ending == Ending.BLANK) {
+                if (chain.run().ending == Chain.Ending.BLANK) {
                     return chain.position;
                 }
             }
@@ -201,7 +201,7 @@ public final class SplitPlanning {
             long end = begin;
             for (; chain != null; chain = chain.next()) {
                 end = chain.run().position;
-                if (chain.ending == Ending.BLANK) {
+                if (chain.ending == Chain.Ending.BLANK) {
                     return new Gap(end, file.size());
                 }
             }

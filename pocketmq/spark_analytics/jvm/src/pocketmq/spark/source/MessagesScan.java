@@ -114,7 +114,7 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-        return new MessagesReaderFactory(spec(request.options.ignoresMissingFiles, limit));
+        return spec(request.options.ignoresMissingFiles, limit);
     }
 
     private ReadSpec spec(boolean ignoresMissingFiles, int limit) {

@@ -137,7 +137,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-        return new MessagesReaderFactory(spec);
+        return spec;
     }
 
     @Override
@@ -178,14 +178,14 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
             }
             ends.put(log.getKey(), Math.max(end, begin));
         }
-        if (limit instanceof StreamLimit own) {
+        if (limit instanceof StreamOptions.Limit own) {
             limit(own, logs, begins, ends);
         }
         return new LogOffsets(ends);
     }
 
     private static void limit(
-            StreamLimit limit, Map<String, List<LogFile>> logs, Map<String, Long> begins, Map<String, Long> ends)
+            StreamOptions.Limit limit, Map<String, List<LogFile>> logs, Map<String, Long> begins, Map<String, Long> ends)
             throws IOException {
         List<String> behind = logs.keySet().stream().filter(key -> ends.get(key) > begins.get(key)).toList();
         for (String key : behind) {

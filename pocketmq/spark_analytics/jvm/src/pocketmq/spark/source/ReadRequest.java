@@ -2,9 +2,14 @@ package pocketmq.spark.source;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -12,13 +17,13 @@ import pocketmq.spark.columns.Column;
 import pocketmq.spark.columns.Columns;
 import pocketmq.spark.files.LogFile;
 import pocketmq.spark.reading.BrokerNames;
-import pocketmq.spark.reading.Nearest;
+import pocketmq.spark.reading.OptionParser;
 import pocketmq.spark.reading.ReadException;
 import pocketmq.spark.reading.ReadOptions;
 import pocketmq.spark.reading.Split;
 
-/** The request of a query: validated options, and the columns that they or a schema name. */
-final class ReadRequest {
+/** The table of a query: validated options, and the columns that they or a schema name, of the messages of some stores. */
+final class ReadRequest implements SupportsRead {
     final CaseInsensitiveStringMap given;
     final ReadOptions options;
     private final Map<String, Column> known;
@@ -41,8 +46,9 @@ final class ReadRequest {
         return "rocketmq (reader jvm) " + String.join(", ", options.paths);
     }
 
-    /** Returns the schema of the columns. */
-    StructType schema() {
+    @Override
+    @SuppressWarnings("deprecation") // its successor columns() would need a class of Spark for each column
+    public StructType schema() {
         return new StructType(columns.stream().map(Column::field).toArray(StructField[]::new));
     }
 
@@ -71,7 +77,7 @@ final class ReadRequest {
     }
 
     /** Returns this request with the options of one query of a table. Throws IllegalArgumentException. */
-    ReadRequest withOptions(CaseInsensitiveStringMap more) {
+    private ReadRequest withOptions(CaseInsensitiveStringMap more) {
         Map<String, String> all = new HashMap<>(given);
         all.putAll(more);
         return all.equals(new HashMap<>(given)) ? this : new ReadRequest(new CaseInsensitiveStringMap(all)).withSchema(schema());
@@ -87,7 +93,7 @@ final class ReadRequest {
     Column column(String name) {
         Column column = known.get(name);
         if (column == null) {
-            throw ReadException.column("unknown column " + name + ": " + Nearest.of(name, known.keySet())
+            throw ReadException.column("unknown column " + name + ": " + OptionParser.nearest(name, known.keySet())
                     + "; the columns are " + String.join(", ", known.keySet()));
         }
         return column;
@@ -97,5 +103,20 @@ final class ReadRequest {
     boolean isAlwaysKnown(String name) {
         Column column = known.get(name);
         return column != null && !column.isNullable();
+    }
+
+    @Override
+    public String name() {
+        return "rocketmq " + String.join(", ", options.paths);
+    }
+
+    @Override
+    public Set<TableCapability> capabilities() {
+        return EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
+    }
+
+    @Override
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
+        return new MessagesScanBuilder(withOptions(more));
     }
 }

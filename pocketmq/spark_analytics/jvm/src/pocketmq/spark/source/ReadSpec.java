@@ -1,17 +1,30 @@
 package pocketmq.spark.source;
 
-import java.io.Serializable;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import pocketmq.spark.columns.Column;
 import pocketmq.spark.columns.Columns;
 import pocketmq.spark.reading.Pruning;
 import pocketmq.spark.reading.ReadOptions;
+import pocketmq.spark.reading.Split;
 
-/** The parameters of a task besides its split; {@code aggregates} is null if rows are messages. */
+/**
+ * The parameters of tasks besides their splits, and the factory of their readers.
+ *
+ * @param aggregates null if rows are messages
+ */
 record ReadSpec(
         ReadOptions options, List<String> names, Pruning pruning, boolean ignoresMissingFiles, int limit, Aggregates aggregates)
-        implements Serializable {
+        implements PartitionReaderFactory {
+    private static final long serialVersionUID = 1;
+
     static final int NO_LIMIT = Integer.MAX_VALUE;
 
     /** Returns the requested columns. */
@@ -31,5 +44,25 @@ record ReadSpec(
     /** Whether bodies have to be decompressed. */
     boolean isPlain() {
         return aggregates == null && !options.bodyAs.equals("stored") && names.contains(Columns.BODY);
+    }
+
+    @Override
+    public boolean supportColumnarReads(InputPartition partition) {
+        return true;
+    }
+
+    @Override
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+        throw new UnsupportedOperationException("messages are read in columns");
+    }
+
+    @Override
+    public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+        try {
+            Split split = (Split) partition;
+            return aggregates == null ? new MessagesReader(split, this) : new AggregatingReader(split, this);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 }

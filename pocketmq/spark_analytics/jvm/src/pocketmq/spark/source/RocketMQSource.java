@@ -1,8 +1,10 @@
 package pocketmq.spark.source;
 
+import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.SessionConfigSupport;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.sources.DataSourceRegister;
@@ -39,7 +41,7 @@ public class RocketMQSource implements SessionConfigSupport, DataSourceRegister 
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap given) {
-        CaseInsensitiveStringMap options = TableProperties.options(given);
+        CaseInsensitiveStringMap options = optionsOf(given);
         TableProvider other = otherReader(options, null);
         return other == null ? new ReadRequest(options).schema() : other.inferSchema(options);
     }
@@ -47,10 +49,10 @@ public class RocketMQSource implements SessionConfigSupport, DataSourceRegister 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
         CaseInsensitiveStringMap given = new CaseInsensitiveStringMap(properties);
-        CaseInsensitiveStringMap options = TableProperties.options(given);
+        CaseInsensitiveStringMap options = optionsOf(given);
         TableProvider other = otherReader(options, schema);
         if (other == null) {
-            return new MessagesTable(new ReadRequest(options).withSchema(schema));
+            return new ReadRequest(options).withSchema(schema);
         }
         if (options != given) {
             other.inferSchema(options); // it keeps these options; Spark does not pass a table's to a source in Python
@@ -66,5 +68,27 @@ public class RocketMQSource implements SessionConfigSupport, DataSourceRegister 
             python = PythonReader.provider(reason);
         }
         return reason == null ? null : python;
+    }
+
+    /**
+     * Returns the options within the properties of a table made by {@code CREATE TABLE ... USING rocketmq}, which Spark passes
+     * in place of a read's options: its OPTIONS, its place, and others such as owner and comment, which are no options. If
+     * they are not of a table, they are returned themselves.
+     */
+    private static CaseInsensitiveStringMap optionsOf(CaseInsensitiveStringMap given) {
+        if (!given.containsKey(TableCatalog.PROP_PROVIDER)) {
+            return given;
+        }
+        Map<String, String> options = new HashMap<>();
+        given.asCaseSensitiveMap().forEach((key, value) -> {
+            if (key.startsWith(TableCatalog.OPTION_PREFIX)) {
+                options.put(key.substring(TableCatalog.OPTION_PREFIX.length()), value);
+            }
+        });
+        // Without a location, the table's "path" is a folder that Spark has chosen for it.
+        if (given.containsKey(TableCatalog.PROP_LOCATION)) {
+            options.put("path", given.get(TableCatalog.PROP_LOCATION));
+        }
+        return new CaseInsensitiveStringMap(options);
     }
 }

@@ -7,36 +7,33 @@ import org.slf4j.LoggerFactory;
 import pocketmq.spark.columns.Rows;
 import pocketmq.spark.files.MissingFileException;
 import pocketmq.spark.reading.CopiedRecords;
-import pocketmq.spark.reading.Damage;
 import pocketmq.spark.reading.DamagedBytes;
 import pocketmq.spark.reading.ErrorCondition;
-import pocketmq.spark.reading.Piece;
 import pocketmq.spark.reading.Pieces;
 import pocketmq.spark.reading.ReadException;
-import pocketmq.spark.reading.Reading;
 import pocketmq.spark.reading.Split;
 
 /** Reads the wanted records of one split, batch by batch, and the damage to be shown. */
 final class RowsReader implements Closeable {
     private static final Logger LOG = LoggerFactory.getLogger(RowsReader.class);
 
-    private final Damage damage;
+    private final ReadSpec spec;
     private final Rows rows;
     private final Pieces pieces;
     private CopiedRecords copied;
     private DamagedBytes shown;
 
     RowsReader(Split split, ReadSpec spec) throws IOException {
-        damage = new Damage(spec.options().mode, spec.pruning());
+        this.spec = spec;
         rows = new Rows(spec.isPlain());
-        pieces = opened(split, spec);
+        pieces = opened(split);
     }
 
     /** Returns the contents of the split; null if its file is missing and missing files are ignored. */
-    private Pieces opened(Split split, ReadSpec spec) throws IOException {
+    private Pieces opened(Split split) throws IOException {
         try {
             copied = CopiedRecords.open(split, spec.ignoresMissingFiles());
-            return Reading.open(split, spec.pruning(), copied, rows);
+            return Pieces.open(split, spec.pruning(), copied, rows);
         } catch (MissingFileException error) {
             if (!spec.ignoresMissingFiles()) {
                 throw new ReadException(ErrorCondition.ROCKETMQ_DELETED_FILE, error.getMessage());
@@ -59,24 +56,56 @@ final class RowsReader implements Closeable {
     /** Reads on; returns false at the end. Throws ReadException. */
     boolean next() throws IOException {
         while (pieces != null) {
-            Piece piece = pieces.next();
+            Pieces.Piece piece = pieces.next();
             if (piece == null) {
                 return false;
             }
             shown = null;
             if (piece instanceof DamagedBytes damaged) {
-                if (damage.isShown(damaged)) {
+                if (isShown(damaged)) {
                     shown = damaged;
                     return true;
                 }
                 continue;
             }
-            damage.bodies(rows);
+            checkBodies();
             if (rows.count() > 0) {
                 return true;
             }
         }
         return false;
+    }
+
+    // --- damage, by mode: FAILFAST, PERMISSIVE or DROPMALFORMED, as in Spark's own data sources -----------------------
+
+    /** Returns whether a row is to be shown for damaged bytes. Throws ReadException in mode FAILFAST. */
+    private boolean isShown(DamagedBytes damaged) {
+        tell(damaged.file().path(), damaged.physicalOffset(), damaged.why());
+        // Topic, queue and time of damaged bytes are unknown, so they match no selection by these.
+        return spec.options().mode.equals("PERMISSIVE") && !spec.pruning().asksWhatDamageCannotTell()
+                && spec.pruning().physicalOffsets().has(damaged.physicalOffset());
+    }
+
+    /** Handles the rows whose body could not be decompressed. Throws ReadException in mode FAILFAST. */
+    private void checkBodies() {
+        int row = rows.damagedBody(0);
+        while (row >= 0) {
+            tell(rows.path.toString(), rows.physicalOffset(row), "its body cannot be decompressed");
+            if (spec.options().mode.equals("DROPMALFORMED")) {
+                rows.drop(row);
+                row = rows.damagedBody(row);
+            } else {
+                row = rows.damagedBody(row + 1);
+            }
+        }
+    }
+
+    private void tell(String path, long physicalOffset, String what) {
+        String message = "damaged record at physical offset " + physicalOffset + " of " + path + ": " + what;
+        if (spec.options().mode.equals("FAILFAST")) {
+            throw new ReadException(ErrorCondition.ROCKETMQ_DAMAGED_RECORD, message + "; .option(\"mode\", \"DROPMALFORMED\") leaves it out, \"PERMISSIVE\" shows it");
+        }
+        LOG.warn(message);
     }
 
     @Override

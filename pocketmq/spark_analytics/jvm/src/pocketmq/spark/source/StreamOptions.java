@@ -1,6 +1,7 @@
 package pocketmq.spark.source;
 
 import java.util.Locale;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import pocketmq.spark.reading.OptionParser;
 import pocketmq.spark.reading.ReadException;
 
@@ -8,7 +9,10 @@ import pocketmq.spark.reading.ReadException;
 final class StreamOptions {
     private static final long DEFAULT_BYTES = 512 << 20;
 
-    final StreamLimit limit;
+    /** Limits of a micro-batch, over all stores; {@code Long.MAX_VALUE} means no limit. */
+    record Limit(long bytes, long records) implements ReadLimit {}
+
+    final Limit limit;
     final boolean failsOnLoss;
     /** {@code earliest}, {@code latest} or a physical offset. */
     final String starting;
@@ -21,7 +25,7 @@ final class StreamOptions {
         if (records != null && records == 0) {
             throw ReadException.option("option maxRecordsPerTrigger is '0': it must be a positive integer");
         }
-        limit = new StreamLimit(bytes == null ? DEFAULT_BYTES : bytes, records == null ? Long.MAX_VALUE : records);
+        limit = new Limit(bytes == null ? DEFAULT_BYTES : bytes, records == null ? Long.MAX_VALUE : records);
         failsOnLoss = parser.flag("failOnDataLoss", true);
         starting = parser.text("startingOffsets", "earliest").toLowerCase(Locale.ROOT);
         if (!starting.matches("earliest|latest|[0-9]{1,18}")) {
