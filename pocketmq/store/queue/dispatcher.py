@@ -79,14 +79,15 @@ class Dispatcher:
         index, last = self._index, units.last
         if last is None or self._queues.ext.writes or (index is not None and not index.has_room(units.pending[1])):
             return None
-        queues, dirty, arrivals = self._queues.queues, self._queues.dirty, self._arrivals
+        queues, dirty, arrivals, store_time_ms = self._queues.queues, self._queues.dirty, self._arrivals, last[2]
         try:
             for key, queue_offset, data, tags_codes, size, end_offset in units.runs():
                 queue = queues.get(key)
                 if queue is None or not queue.append_packed(queue_offset, data, end_offset):
                     return None
                 dirty[queue] = None
-                arrivals.append(Arrival(key[0], key[1], queue.max_offset, tags_codes, last[2], size))
+                topic, queue_id = key
+                arrivals.append(Arrival(topic, queue_id, queue.max_offset, tags_codes, store_time_ms, size))
             if index is not None:
                 index.put_units(units)
         except OSError:
