@@ -6,13 +6,10 @@ import random
 
 import pytest
 
-from pocketmq.lane import compiled_lane
 from tests.lane.mixes import requests
-from tests.lane.twins import Twins
+from tests.lane.twins import Twins, needs_lane
 
-pytestmark = pytest.mark.skipif(
-    compiled_lane()[0] is None and not os.environ.get("CI"), reason="the compiled lane is not built"
-)
+pytestmark = needs_lane
 COUNT = int(os.environ.get("LANE_REQUESTS", "15000"))
 """Number of random requests; each kind occurs many times in the default."""
 READ_SIZES = (1, 7, 64, 700, 4096, 65536)

@@ -1,6 +1,6 @@
 """Random walks of a small store on a disk that loses unsynced data and fails; a seed reproduces each.
 
-    python -m tests.store.simulator --seeds 0:1000 [--flush SYNC_FLUSH|ASYNC_FLUSH] [--workers 2] [--trace]
+    python -m tests.store.simulator --seeds 0:1000 [--flush SYNC_FLUSH|ASYNC_FLUSH] [--lane] [--workers 2] [--trace]
 
 A walk opens one store several times. Each time there are operations: puts of every kind, turns of the event loop, rounds of
 the flush and checkpoint threads, clock changes, retention, deleted topics, failing calls. They end with a clean stop, a
@@ -32,6 +32,7 @@ from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.format.message import Message, PutStatus
 from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.message_store import MessageStore
+from tests.store.lane_puts import SimulatedLane
 from tests.store.model import FAR_MS, SCHEDULE_TOPIC, Model
 from tests.store.power_cut_disk import PAGE_SIZE, Fault, PowerCutDisk, Stopped
 from tests.store.stores import HOST, HOST_V6, ROOT, SteppedClock, small_config
@@ -48,7 +49,10 @@ ERROR_TEXTS = {5: "Input/output error", 24: "Too many open files", 28: "No space
 class Walk:
     """Random walk that is determined by its seed."""
 
-    def __init__(self, seed: int, flush_disk_type: str, *, faults: bool = True) -> None:
+    def __init__(self, seed: int, flush_disk_type: str, *, faults: bool = True, with_lane: bool = False) -> None:
+        """`with_lane`: ordinary messages are put by the compiled lane."""
+        self.with_lane = with_lane
+        self.in_lane = 0
         self.rng = random.Random(f"{flush_disk_type} {seed}")
         rng = self.rng
         self.is_sync = flush_disk_type == "SYNC_FLUSH"
@@ -117,6 +121,7 @@ class Walk:
         else:
             raise AssertionError("not opened after ten attempts")
         self.disk.changes_left = None
+        self.lane = SimulatedLane(self.store, TOPICS[:2]) if self.with_lane else None
         self.store.flushed.subscribe(self.flushed)
         self.note(f"opened: {report}")
         self.restarts += 1
@@ -271,7 +276,11 @@ class Walk:
         rng = self.rng
         topic, queue_id = rng.choice(TOPICS), rng.randrange(3)
         batch = [self.message(topic, queue_id) for _ in range(rng.choice((1, 1, 1, 1, 3)) if may_be_too_large else 1)]
-        result = self.store.commit_log.put(batch[0]) if len(batch) == 1 else self.store.commit_log.put_batch(batch)
+        result = self.lane.put(batch[0]) if self.lane is not None and len(batch) == 1 else None
+        if result is not None:
+            self.in_lane += 1
+        else:
+            result = self.store.commit_log.put(batch[0]) if len(batch) == 1 else self.store.commit_log.put_batch(batch)
         if result.status is PutStatus.MESSAGE_ILLEGAL and may_be_too_large:
             assert "mappedFileSizeCommitLog" in result.reason
             return 0
@@ -322,12 +331,13 @@ class Walk:
         body = bytes(size) if rng.random() < 0.3 else rng.randbytes(size)
         if rng.random() < 0.05 and self.model.puts:
             body = rng.choice(self.model.puts).stored  # a record inside a record
+        hosts = (HOST,) * (20 if self.with_lane else 2) + (HOST_V6,)
         return Message(
             topic,
             queue_id,
             body,
-            rng.choice((HOST, HOST, HOST_V6)),
-            rng.choice((HOST, HOST, HOST_V6)),
+            rng.choice(hosts),
+            rng.choice(hosts),
             flag=rng.randrange(1 << 31),
             sys_flag=rng.choice((0,) * 8 + (0x4, 0x8, 0xC)),
             born_timestamp_ms=self.clock.message_time_ms(),
@@ -432,9 +442,9 @@ class Walk:
 # --- many seeds -----------------------------------------------------------------------------------------------------
 
 
-def walk(seed: int, flush_disk_type: str) -> tuple[int, str, int, int]:
+def walk(seed: int, flush_disk_type: str, with_lane: bool = False) -> tuple[int, str, int, int]:
     """Run the walk of one seed; return (seed, failure or "", lost records, restarts)."""
-    one = Walk(seed, flush_disk_type)
+    one = Walk(seed, flush_disk_type, with_lane=with_lane)
     try:
         one.run()
     except Exception as error:
@@ -442,12 +452,14 @@ def walk(seed: int, flush_disk_type: str) -> tuple[int, str, int, int]:
     return seed, "", one.lost, one.restarts
 
 
-def walk_all(seeds: range, flush_disk_type: str, workers: int) -> Iterator[tuple[int, str, int, int]]:
+def walk_all(
+    seeds: range, flush_disk_type: str, workers: int, with_lane: bool = False
+) -> Iterator[tuple[int, str, int, int]]:
     if workers == 1:
-        yield from (walk(seed, flush_disk_type) for seed in seeds)
+        yield from (walk(seed, flush_disk_type, with_lane) for seed in seeds)
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(walk, seeds, [flush_disk_type] * len(seeds), chunksize=8)
+        yield from pool.map(walk, seeds, [flush_disk_type] * len(seeds), [with_lane] * len(seeds), chunksize=8)
 
 
 def main() -> int:
@@ -457,6 +469,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="random walks of a store on a disk that loses unsynced data and fails")
     parser.add_argument("--seeds", default="0:1000", help="FIRST:BEHIND_THE_LAST, or one seed")
     parser.add_argument("--flush", choices=("SYNC_FLUSH", "ASYNC_FLUSH"), help="only this flushDiskType")
+    parser.add_argument("--lane", action="store_true", help="put ordinary messages by the compiled lane")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print every event of the first seed")
     arguments = parser.parse_args()
@@ -470,22 +483,23 @@ def main() -> int:
         lost = restarts = 0
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(mode, total=len(seeds))
-            for seed, problem, lost_now, restarts_now in walk_all(seeds, mode, arguments.workers):
+            for seed, problem, lost_now, restarts_now in walk_all(seeds, mode, arguments.workers, arguments.lane):
                 lost, restarts = lost + lost_now, restarts + restarts_now
                 progress.advance(task)
                 if problem:
                     failed += 1
                     console.print(f"[red]seed {seed}[/red] {problem}", highlight=False)
-                    console.print(f"   again: python -m tests.store.simulator --seeds {seed} --flush {mode} --trace")
+                    lane = " --lane" if arguments.lane else ""
+                    console.print(f"   again: python -m tests.store.simulator --seeds {seed} --flush {mode}{lane} --trace")
         console.print(f"{mode}: {len(seeds)} seeds, {restarts} restarts, {lost} unacknowledged records lost")
         if arguments.trace:
-            trace(seeds[0], mode)
+            trace(seeds[0], mode, arguments.lane)
     console.print(f"{failed} failed" if failed else "none failed")
     return 1 if failed else 0
 
 
-def trace(seed: int, mode: str) -> None:
-    one = Walk(seed, mode)
+def trace(seed: int, mode: str, with_lane: bool) -> None:
+    one = Walk(seed, mode, with_lane=with_lane)
     try:
         one.run()
     finally:

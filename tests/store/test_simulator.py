@@ -11,6 +11,7 @@ from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.queue_checksums import SumCheck
 from pocketmq.store.recovery.clean_stop import CleanStop
 from pocketmq.store.recovery.recovery import Recovery
+from tests.lane.twins import needs_lane
 from tests.store.simulator import Walk, walk
 from tests.support.amount import cases
 
@@ -31,6 +32,15 @@ def test_store_keeps_its_guarantees(flush_disk_type: str) -> None:
     assert not failed, "\n".join(failed)
     assert sum(lost for *_, lost, _ in results) > SEEDS, "the disk lost next to nothing: a missing sync would not be noticed"
     assert sum(restarts for *_, restarts in results) > 3 * SEEDS
+
+
+@needs_lane
+@MODES
+def test_store_keeps_its_guarantees_with_the_compiled_lane(flush_disk_type: str) -> None:
+    walks = [Walk(seed, flush_disk_type, with_lane=True) for seed in range(cases(30, 300))]
+    for one in walks:
+        one.run()
+    assert sum(one.in_lane for one in walks) > 5 * len(walks)
 
 
 @MODES
