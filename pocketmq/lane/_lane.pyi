@@ -45,8 +45,14 @@ PullFields = tuple[str, str, int, int, int, int, int, int, int, str | None, str 
 class Pulls:
     """Reads pulls and makes their answers."""
 
-    def __new__(cls, template: Sequence[bytes], header_size_max: int, size_max: int) -> Pulls: ...
+    def __new__(cls, template: Sequence[bytes], header_size_max: int) -> Pulls: ...
     def read(self, data: bytes, at: int) -> tuple[int, int, PullFields] | None: ...
     def answer(
-        self, units: memoryview, file: memoryview, place: tuple[int, int], offsets: tuple[int, int, int], opaque: int
+        self,
+        units: memoryview,
+        file: memoryview,
+        place: tuple[int, int],
+        offsets: tuple[int, int, int],
+        opaque: int,
+        size_max: int,
     ) -> tuple[bytes, int, int] | None: ...

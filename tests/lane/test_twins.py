@@ -1,5 +1,6 @@
 """The compiled lane gives the same log, queues, index and answers as the Python path, byte for byte."""
 
+import asyncio
 import itertools
 import os
 import random
@@ -38,4 +39,25 @@ async def test_random_requests_give_the_same_bytes(seed):
     twins = await run(seed, COUNT // 4)
     twins.compare_files()
     assert twins.laned.in_lane > 0
+    twins.close()
+
+
+async def test_settings_that_change_at_runtime_reach_the_lane():
+    """The answer's TRACE_ON, the store host in message ids, and how much a pull returns."""
+    twins = Twins()
+    frames = requests(5)
+    for change in ({}, {"traceOn": "false"}, {"brokerIP1": "127.0.0.9"}, {"maxTransferCountOnMessageInMemory": "2"}):
+        for side in (twins.twin, twins.laned):
+            if change:
+                done: list[object] = []
+                side.services.config_updates.submit(change, done.append)
+                while not done:
+                    await asyncio.sleep(0)
+                assert done == [None]
+        before = twins.laned.in_lane
+        for _ in range(60):
+            await twins.receive(0, next(frames))
+        twins.end_turn()
+        assert twins.laned.in_lane > before
+    twins.compare_files()
     twins.close()

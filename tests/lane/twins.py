@@ -3,6 +3,8 @@
 import asyncio
 import os
 import random
+from itertools import count
+from math import inf
 from typing import Any
 
 import pytest
@@ -67,7 +69,8 @@ class Side:
     def __init__(self, *, with_lane: bool, topics: list[TopicConfig], **store: Any) -> None:
         self.path = DataPath(**store)
         services = self.services = self.path.services
-        services.turn.arm = lambda: None  # type: ignore[method-assign]  # turns end where the test says, on both sides
+        self._turns = count(1)
+        services.turn.arm = self._arm  # type: ignore[method-assign]
         self.channels = Channels(services.turn, services.timers, limits=ConnectionLimits(), is_server=True)
         services.topics.update(*topics)
         self._dispatcher = Dispatcher(services, ROUTES)
@@ -78,6 +81,12 @@ class Side:
             lane, _ = compiled_lane()
             self._lane = lane_of(services, lane, FRAME_SIZE_MAX, self.channels.header_size_max)
             self.channels.lane = self._serve
+
+    def _arm(self) -> None:
+        """Begin a turn, which ends where the test says, on both sides."""
+        turn = self.services.turn
+        if turn.began_s == inf:
+            turn.began_s = next(self._turns)
 
     def _serve(self, channel: Channel, data: bytes, out: list[Any]) -> int:
         used = self._lane(channel, data, out)

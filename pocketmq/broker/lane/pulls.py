@@ -15,6 +15,7 @@ from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from pocketmq.remoting.server import MANY_REQUESTS, Channel
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.queue.record_filter import NotCompiled
 
 _COPY_MAX: Final = 64 * 1024
@@ -27,11 +28,8 @@ class OrdinaryPulls:
     def __init__(self, services: Services, pulls_class: Any, header_size_max: int) -> None:
         """`pulls_class`: `Pulls` of the compiled module."""
         self._services = services
-        config = services.store.config
         answer = Response(ResponseCode.SUCCESS, PullMessageResponseHeader(0, *map(int, MARKS[:3])), remark="FOUND")
-        size_max = min(config.max_transfer_bytes_on_message_in_memory, _COPY_MAX)
-        self._is_capped = size_max < config.max_transfer_bytes_on_message_in_memory
-        self._pulls = pulls_class(pieces(answer, int(MARKS[3]), MARKS), header_size_max, size_max)
+        self._pulls = pulls_class(pieces(answer, int(MARKS[3]), MARKS), header_size_max)
 
     def serve(self, channel: Channel, data: bytes, out: list[Buffer]) -> int:
         """Answer the ordinary pulls at the front of `data`, a few at most; return the bytes served."""
@@ -82,7 +80,8 @@ class OrdinaryPulls:
     def _read(self, queue: Any, header: PullMessageRequestHeader, opaque: int) -> tuple[bytes, int, int] | None:
         """Return the frame of an answer, the number of its messages and their size."""
         store, first = self._services.store, header.queue_offset
-        count_max = min(max(header.max_msg_nums, 1), store.config.max_transfer_count_on_message_in_memory)
+        config = store.config
+        count_max = min(max(header.max_msg_nums, 1), config.max_transfer_count_on_message_in_memory)
         units = queue.units(first, count_max)
         file = store.commit_log.mapped_files.file_at(int.from_bytes(units[:8], "big")) if units else None
         if file is None:
@@ -90,7 +89,8 @@ class OrdinaryPulls:
         reader = store.reader
         floor = max(reader.written_from, store.commit_log.max_offset - reader.in_memory_bytes)
         offsets = first, queue.min_offset, queue.max_offset
-        found = self._pulls.answer(units, file.view[: file.wrote], (file.start_offset, floor), offsets, opaque)
-        if found is not None and self._is_capped and found[1] * 20 < len(units):
+        size_max = min(config.max_transfer_bytes_on_message_in_memory, _COPY_MAX)
+        found = self._pulls.answer(units, file.view[: file.wrote], (file.start_offset, floor), offsets, opaque, size_max)
+        if found is not None and size_max == _COPY_MAX and found[1] * CONSUME_QUEUE_UNIT_SIZE < len(units):
             return None  # the Python path sends more messages
         return found  # type: ignore[no-any-return]

@@ -44,7 +44,7 @@ class OrdinarySends:
         self._sizes = (services.store.config.max_message_size, frame_size_max, header_size_max)
         self._log = services.store.commit_log
         self._known: set[str] = set()
-        self._store_host = b""
+        self._store_host, self._trace_on = b"", True
         self._lane: Any = None
         self._late_s = inf  # a send that has waited longer in its turn is refused
         self._checked_s = -inf  # start of the turn for which `_is_ready` holds
@@ -84,16 +84,16 @@ class OrdinarySends:
         services = self._services
         config = services.config
         self._late_s = config.wait_time_mills_in_send_queue / 1000 if config.broker_fast_failure_enable else inf
-        if services.store_host is not self._store_host:
+        if services.store_host is not self._store_host or config.trace_on != self._trace_on:
             self._renew()
         is_usual = not (config.trace_topic_enable or config.start_accept_send_request_time_stamp)
         return is_usual and self._lane is not None and config.broker_permission & PERM_WRITE != 0
 
     def _renew(self) -> None:
-        """Make the lane anew for the present store host; there is none for an IPv6 address."""
+        """Make the lane anew for the present answers; there is none for a store host with an IPv6 address."""
         services, tail = self._services, self._log.tail
         tail.use_lane(None)
-        self._store_host, self._lane = services.store_host, None
+        self._store_host, self._trace_on, self._lane = services.store_host, services.config.trace_on, None
         self._known.clear()
         if len(services.store_host) != _HOST_SIZE:
             return

@@ -189,16 +189,15 @@ type ReadPull<'a> = (usize, i32, (&'a str, &'a str, i32, i64, i32, i32, i64, i64
 struct Pulls {
     template: PullTemplate,
     header_size_max: usize,
-    size_max: usize,
     scratch: Vec<u8>,
 }
 
 #[pymethods]
 impl Pulls {
-    /// `template`: pieces of an answer around next begin offset, min offset, max offset and opaque. `size_max`: of records.
+    /// `template`: pieces of an answer around next begin offset, min offset, max offset and opaque.
     #[new]
-    fn new(template: PullTemplate, header_size_max: usize, size_max: usize) -> Self {
-        Pulls { template, header_size_max, size_max, scratch: Vec::new() }
+    fn new(template: PullTemplate, header_size_max: usize) -> Self {
+        Pulls { template, header_size_max, scratch: Vec::new() }
     }
 
     /// The pull at position `at` of `data`, or None if there is none of the usual form.
@@ -225,7 +224,9 @@ impl Pulls {
     }
 
     /// The frame of an answer with the records of `units`, their number and size. `place`: physical offset of the start of
-    /// the log's file, and the one from which records are ordinary. `offsets`: first, min and max queue offset.
+    /// the log's file, and the one from which records are ordinary. `offsets`: first, min and max queue offset. `size_max`: of all
+    /// records.
+    #[allow(clippy::too_many_arguments)]
     fn answer<'py>(
         &self,
         py: Python<'py>,
@@ -234,6 +235,7 @@ impl Pulls {
         place: (i64, i64),
         offsets: (i64, i64, i64),
         opaque: i32,
+        size_max: usize,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, usize, usize)>> {
         let (units, file) = (PyBuffer::<u8>::get(units)?, PyBuffer::<u8>::get(file)?);
         let (Some(unit_bytes), Some(file_bytes)) = (units.as_slice_ptr(), file.as_slice_ptr()) else {
@@ -244,7 +246,7 @@ impl Pulls {
         // of queues and log are written by this thread alone, in calls that do not overlap with this one.
         let source = unsafe {
             let (units, file) = (unit_bytes.as_ref(), file_bytes.as_ref());
-            Source { units, file, file_start: place.0, floor: place.1, size_max: self.size_max }
+            Source { units, file, file_start: place.0, floor: place.1, size_max }
         };
         let found = answer(&source, &self.template, opaque, &offsets);
         Ok(found.map(|(frame, count, size)| (PyBytes::new(py, &frame), count, size)))
