@@ -59,7 +59,7 @@ class Channels:
         """`credentials` sign the requests that this side sends; None: not signed. `is_server`: peers must send first, and
         requests to peers that do not read are dropped. `frame_size_max`: limit of a frame that is read."""
         self.turn = turn
-        self.timers = timers
+        self.timers, self.clock = timers, timers.clock
         self.credentials = credentials
         self.limits = limits = limits or ConnectionLimits()
         self.is_server = is_server

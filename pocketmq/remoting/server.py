@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, Channels, Lane, NeverHeard, NotReading
+from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, Channels, NeverHeard, NotReading
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
 from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_KNOWN_S, UNREAD_SIZE, unread_in_kernel
@@ -29,7 +29,7 @@ from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
 from pocketmq.remoting.listener import Connection, Listener, TlsListener, admission_of
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import Turn
+from pocketmq.runtime.turn import NEVER, Turn
 
 log = logging.getLogger("remoting")
 
@@ -107,13 +107,26 @@ class Channel(Connection):
 
     def data_received(self, data: bytes) -> None:
         channels = self._channels
-        channels.turn.arm()
-        self.last_active = channels.timers.clock.monotonic()
-        if channels.lane is not None and not self._frames_left and not self.is_costly:
-            data = self._serve_in_lane(channels.lane, data)
-            if not data:
-                return
+        if channels.turn.began_s == NEVER:
+            channels.turn.arm()
+        self.last_active = channels.clock.monotonic()
         out, was_empty = self._out, not self._out
+        if channels.lane is not None and not self._frames_left and not self.is_costly:
+            # The compiled lane serves the first requests; what it leaves is served below.
+            joined = self._frames.joined(data) if self._held else data
+            if joined is not None and (used := channels.lane(self, joined, out)):
+                if self._held:
+                    self._frame_grew(is_new=True)
+                if was_empty and out:
+                    was_empty = False
+                    channels.unwritten.append(self)
+                    if len(out[-1]) >= LARGE_ANSWER_SIZE:
+                        self._end_large_turn()
+                        out, was_empty = self._out, not self._out
+                if used == len(joined):
+                    return
+                joined = joined[used:]
+            data = data if joined is None else joined
         try:
             found = self._frames.feed(data)
             if self._frames.held or self._held:
@@ -130,29 +143,15 @@ class Channel(Connection):
             return
         if was_empty and out:
             channels.unwritten.append(self)
-            self._end_turn_if_large(out)
+            if len(out[-1]) >= LARGE_ANSWER_SIZE:
+                self._end_large_turn()
         if self._frames_left:
             self._serve_left()
 
-    def _serve_in_lane(self, lane: Lane, data: bytes) -> bytes:
-        """Serve the first requests of a read in the compiled lane; return the bytes that it left."""
-        joined = self._frames.joined(data) if self._held else data
-        if joined is None:
-            return data
-        out, was_empty = self._out, not self._out
-        used = lane(self, joined, out)
-        if used and self._held:
-            self._frame_grew(is_new=True)
-        if was_empty and out:
-            self._channels.unwritten.append(self)
-            self._end_turn_if_large(out)
-        return joined[used:]
-
-    def _end_turn_if_large(self, out: list[Buffer]) -> None:
+    def _end_large_turn(self) -> None:
         """End the turn after a large answer: this peer reads it while the requests of other peers are served."""
-        if len(out[-1]) >= LARGE_ANSWER_SIZE:
-            self._channels.turn.run()
-            self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
+        self._channels.turn.run()
+        self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
 
     def _serve_now(self, found: list[Frame], out: list[Buffer]) -> None:
         """Serve the requests of a read, until one shows that the connection is costly or must not be served further."""
@@ -399,19 +398,20 @@ class Channel(Connection):
             return
         self._out = []
         self._measured = self._measured_bytes = 0
-        if self._transport.is_closing():
+        transport = self._transport
+        if transport.is_closing():
             return
-        size = len(out[0]) if len(out) == 1 else sum(map(len, out))
-        self._unread_max += size
         if len(out) == 1:
-            self._transport.write(out[0])
-        elif size <= JOIN_MAX:
-            self._transport.write(b"".join(out))
+            self._unread_max += len(out[0])
+            transport.write(out[0])
         else:
-            self._transport.writelines(out)
-        limit = self._channels.limits.max_unsent_bytes_per_connection
-        if self._is_paused and self.is_open and self._transport.get_write_buffer_size() > limit:
-            self._channels.drop(self, f"more than {limit} bytes of answers are unread (maxUnsentBytesPerConnection)")
+            size = sum(map(len, out))
+            self._unread_max += size
+            transport.writelines((b"".join(out),) if size <= JOIN_MAX else out)
+        if self._is_paused and self.is_open:
+            limit = self._channels.limits.max_unsent_bytes_per_connection
+            if transport.get_write_buffer_size() > limit:
+                self._channels.drop(self, f"more than {limit} bytes of answers are unread (maxUnsentBytesPerConnection)")
 
     def _stop_reading(self, reason: int) -> None:
         if not self._unread_because and self.is_open and not self._transport.is_closing():

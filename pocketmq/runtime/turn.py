@@ -14,7 +14,7 @@ from typing import Final
 
 log = logging.getLogger("runtime")
 
-_NEVER: Final = float("inf")
+NEVER: Final = float("inf")
 
 
 class Phase(IntEnum):
@@ -47,9 +47,9 @@ class Turn:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._steps: list[Step] = []
-        self.began_s = _NEVER
+        self.began_s = NEVER
         """Monotonic time of arming; infinity between turns. Data read from a connection has waited at least since then."""
-        self.ending_since_s = _NEVER
+        self.ending_since_s = NEVER
         """For steps: `began_s` of the turn that they end; infinity if it was not armed."""
 
     def add(self, phase: Phase, run: Callable[[], None], *, is_always_due: bool = True) -> Step:
@@ -60,13 +60,13 @@ class Turn:
 
     def arm(self) -> None:
         """Run the steps at the end of this turn."""
-        if self.began_s == _NEVER:
+        if self.began_s == NEVER:
             self.began_s = time.monotonic()
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
         """Run all steps now. A failed step is logged and does not prevent the later ones."""
-        self.ending_since_s, self.began_s = self.began_s, _NEVER
+        self.ending_since_s, self.began_s = self.began_s, NEVER
         for step in self._steps:
             if not step.is_due:
                 continue

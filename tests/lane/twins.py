@@ -69,6 +69,7 @@ class Side:
     def __init__(self, *, with_lane: bool, topics: list[TopicConfig], **store: Any) -> None:
         self.path = DataPath(**store)
         services = self.services = self.path.services
+        services.delays.stop()  # timers of the real clock would deliver on one side earlier than on the other
         self._turns = count(1)
         services.turn.arm = self._arm  # type: ignore[method-assign]
         self.channels = Channels(services.turn, services.timers, limits=ConnectionLimits(), is_server=True)

@@ -42,6 +42,8 @@ class SimulatedLane:
         if not used:
             return None
         log.last_store_timestamp_ms = now_ms
-        tail.served(end_offset)
+        tail.end_offset, tail.has_units = end_offset, True
+        if end_offset > tail.write_beyond:
+            tail.write()
         queue_offset = tail.queue_offsets[message.topic, message.queue_id] - 1
         return PutResult(PutStatus.PUT_OK, offset, end_offset, queue_offset, now_ms, end_offset - offset)

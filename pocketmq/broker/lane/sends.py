@@ -15,6 +15,7 @@ from pocketmq.broker.names import POP_CK, SYSTEM_PREFIX, WAIT
 from pocketmq.broker.put.put import CLUSTER
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE
+from pocketmq.remoting.channels import Lane
 from pocketmq.remoting.codes import ROCKETMQ, ResponseCode
 from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
@@ -32,17 +33,24 @@ PLAIN_PROPERTIES: Final = frozenset(
 underscore are users' own and ordinary, too; the lane takes no message with any other name."""
 
 _HOST_SIZE: Final = 8
+_HEAD_SIZE: Final = 8
+_PULL: Final = b'{"code":11,'
 
 
 class OrdinarySends:
     """Serves reads with the compiled lane, of whose topics and place in the log it keeps account."""
 
-    def __init__(self, services: Services, lane_class: Any, frame_size_max: int, header_size_max: int) -> None:
-        """`lane_class`: `Lane` of the compiled module. The sizes are the limits of a frame and of its header."""
-        self._services = services
+    def __init__(
+        self, services: Services, lane_class: Any, frame_size_max: int, header_size_max: int, serve_pulls: Lane
+    ) -> None:
+        """`lane_class`: `Lane` of the compiled module. The sizes are the limits of a frame and of its header. `serve_pulls`
+        serves reads that begin with a pull."""
+        self._services, self._serve_pulls = services, serve_pulls
+        self._gate, self._turn, self._clock = services.gate, services.turn, services.clock
         self._lane_class = lane_class
         self._sizes = (services.store.config.max_message_size, frame_size_max, header_size_max)
         self._log = services.store.commit_log
+        self._tail = self._log.tail
         self._known: set[str] = set()
         self._store_host, self._trace_on = b"", True
         self._lane: Any = None
@@ -55,17 +63,19 @@ class OrdinarySends:
 
     def serve(self, channel: Channel, data: bytes, out: list[Buffer]) -> int:
         """Serve the ordinary sends at the front of `data`, and append the answers to `out`. Return the bytes served."""
-        commit_log, services = self._log, self._services
-        tail = commit_log.tail
-        began_s = services.turn.began_s
-        if not services.gate.is_open or began_s < tail.busy_until_s or channel.last_active - began_s > self._late_s:
+        if data.startswith(_PULL, _HEAD_SIZE):
+            return self._serve_pulls(channel, data, out)
+        tail, began_s = self._tail, self._turn.began_s
+        if not self._gate.is_open or began_s < tail.busy_until_s or channel.last_active - began_s > self._late_s:
             return 0
         if began_s != self._checked_s:
             self._checked_s, self._is_ready = began_s, self._check()
         if not self._is_ready:
             return 0
-        store_time_ms = max(services.clock.message_time_ms(), commit_log.last_store_timestamp_ms)
-        served: int = 0
+        commit_log, served = self._log, 0
+        store_time_ms = self._clock.message_time_ms()
+        if store_time_ms < commit_log.last_store_timestamp_ms:
+            store_time_ms = commit_log.last_store_timestamp_ms
         while True:
             offset = tail.end_offset
             used, end_offset, unknown = self._lane.serve(
@@ -73,9 +83,10 @@ class OrdinarySends:
                 tail.unwritten, out,
             )  # fmt: skip
             if used:
-                commit_log.last_store_timestamp_ms = store_time_ms
-                tail.served(end_offset)
-                served += used
+                commit_log.last_store_timestamp_ms, tail.end_offset, tail.has_units = store_time_ms, end_offset, True
+                if end_offset > tail.write_beyond:
+                    tail.write()
+                served += int(used)
             if unknown is None or not self._learn(unknown):
                 return served
 
@@ -91,7 +102,7 @@ class OrdinarySends:
 
     def _renew(self) -> None:
         """Make the lane anew for the present answers; there is none for a store host with an IPv6 address."""
-        services, tail = self._services, self._log.tail
+        services, tail = self._services, self._tail
         tail.use_lane(None)
         self._store_host, self._trace_on, self._lane = services.store_host, services.config.trace_on, None
         self._known.clear()

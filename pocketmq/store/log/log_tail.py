@@ -36,7 +36,6 @@ class LogTail:
         "_lane",
         "_request_at",
         "_undispatched",
-        "_write_beyond",
         "busy_until_s",
         "end_offset",
         "file",
@@ -44,6 +43,7 @@ class LogTail:
         "has_units",
         "queue_offsets",
         "unwritten",
+        "write_beyond",
     )
 
     def __init__(self, config: MessageStoreConfig, request_at: Callable[[int], DispatchRequest]) -> None:
@@ -56,10 +56,12 @@ class LogTail:
         self._lane: LaneUnits | None = None
         self._request_at = request_at
         self.has_units = False
-        """Whether units of the compiled lane wait to be dispatched, behind `_undispatched`."""
+        """Whether units of the compiled lane wait to be dispatched, behind `_undispatched`. It appends their records to
+        `unwritten`; whoever calls it sets this and `end_offset`."""
         self.unwritten: list[bytes] = []
         """Records that are not in the file yet, as adjacent pieces of the log."""
-        self._write_beyond = 0
+        self.write_beyond = 0
+        """End offset of records beyond which they are written before the turn ends."""
         self.busy_until_s = 0.0
         """Monotonic time until which requests have waited longer than osPageCacheBusyTimeOutMills for a write or space."""
         self.longest_wait_s = 0.0  # for a write to the page cache or for space; reset by the code that samples it
@@ -68,7 +70,7 @@ class LogTail:
     def continue_in(self, file: MappedFile) -> None:
         """Let the next record follow the written bytes of `file`. No record may be unwritten."""
         self.file, self.end_offset = file, file.end_offset
-        self._write_beyond = self.end_offset + _UNWRITTEN_MAX
+        self.write_beyond = self.end_offset + _UNWRITTEN_MAX
 
     def add(self, size: int, records: Iterable[bytes], requests: Iterable[DispatchRequest]) -> None:
         """Add records of `size` bytes in total, for which the file has space, and the requests to dispatch them."""
@@ -77,7 +79,7 @@ class LogTail:
         self.end_offset += size
         self.unwritten += records
         self._undispatched += requests
-        if self.end_offset > self._write_beyond:
+        if self.end_offset > self.write_beyond:
             self.write()
 
     def use_lane(self, lane: LaneUnits | None) -> None:
@@ -85,13 +87,6 @@ class LogTail:
         if self.has_units:
             self._take_units()
         self._lane = lane
-
-    def served(self, end_offset: int) -> None:
-        """Take in records that the compiled lane added to `unwritten`; it has their units and their queues' next offsets."""
-        self.end_offset = end_offset
-        self.has_units = True
-        if end_offset > self._write_beyond:
-            self.write()
 
     @property
     def undispatched(self) -> list[DispatchRequest]:
@@ -129,7 +124,7 @@ class LogTail:
             assert file is not None, "unwritten records imply a file"
             file.write(b"".join(self.unwritten))
             self.unwritten.clear()
-            self._write_beyond = self.end_offset + _UNWRITTEN_MAX
+            self.write_beyond = self.end_offset + _UNWRITTEN_MAX
             self.note_wait(began_s)
 
     def note_wait(self, began_s: float) -> None:
