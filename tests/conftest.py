@@ -43,7 +43,6 @@ LONGEST_FILES = (
     "test_acting_master.py",
     "test_client_asks.py",
     "test_replication.py",
-    "test_rocketmq_examples.py",
     "test_client_failover.py",
     "test_mqadmin_matrix.py",
     "test_client_retry.py",
@@ -76,6 +75,7 @@ LONGEST_FILES = (
     "test_pocketmq_command_line.py",
     "test_client_push.py",
     "test_spark_notebook.py",
+    "test_rocketmq_examples.py",
 )
 """The slowest test files, slowest first. They run first: one started last would leave the other worker processes idle."""
 

@@ -11,6 +11,7 @@ from bench import floor, servers, wire
 from bench.run import CPU, LOADS, RATE, Bench, Rounds, console
 from bench.servers import Running
 from bench.warm_up import WarmUp, described, is_settled
+from tests.lane.twins import needs_lane
 
 LOADGEN = """#!{python}
 import sys, threading, time
@@ -97,7 +98,7 @@ def test_the_floor_stores_what_is_sent_and_answers_a_pull_with_32_records(lowest
     assert wire.request(lowest.address, 11, {"topic": "Bench", "queueOffset": "40"})[0]["code"] == 21
 
 
-@pytest.mark.parametrize("lane", ["0", "1"])
+@pytest.mark.parametrize("lane", ["0", pytest.param("1", marks=needs_lane)])
 def test_a_broker_is_told_which_lane_to_use(tmp_path: Path, lane: str) -> None:
     broker = servers.start_ours(tmp_path, lane=lane)
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import shutil
 from itertools import count
 from math import inf
 from typing import Any
@@ -20,7 +21,8 @@ from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.server import Channel
 from tests.broker.data_path import DataPath
 
-IS_MISSING = compiled_lane()[0] is None and not os.environ.get("CI")
+# In CI a lane that was not built though cargo is there is a failure.
+IS_MISSING = compiled_lane()[0] is None and not (os.environ.get("CI") and shutil.which("cargo"))
 needs_lane = pytest.mark.skipif(IS_MISSING, reason="the compiled lane is not built")
 FOLDERS = ("commitlog", "consumequeue", "index")
 
