@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.due_queue import OFFSET, DueQueue
+from pocketmq.broker.delay.due_queue import DueQueue
 from pocketmq.broker.delay.records import carried_copy, read_timer_record
 from pocketmq.broker.delay.wheel_loader import WheelLoader
 from pocketmq.store.format.message import PutStatus
@@ -50,8 +50,7 @@ class CarryForward:
         # Every record that was pending before physical offset `carried_to` is copied; the last copy ends at `_copies_end`.
         self.carried_to = self._copies_end = 0
         self._target = 0
-        # Physical offsets of records to be copied, in descending order.
-        self._waiting = np.zeros(0, np.int64)
+        self._waiting: list[int] = []
         self._is_carrying = False
         # Before this offset, the log's end at the start, a message may have several records: an earlier process may have
         # copied it and not deleted the file. `_carried` has the first offsets of those messages that were copied since.
@@ -62,14 +61,14 @@ class CarryForward:
         """Return whether no pending record lies before `end_offset`; if one does, start copying in later turns."""
         if self._is_carrying:
             return False
-        if len(self._waiting):
+        if self._waiting:
             self._carry_some()
             return False
         if end_offset > self.carried_to:
             self._begin(end_offset)
             return False
         # Records that are due so soon are not copied.
-        is_near = (self._near.rows()[:, OFFSET] < end_offset).any()
+        is_near = any(timer.physical_offset < end_offset for timer in self._near)
         return not is_near and self._copies_end <= self._store.flushed_offset
 
     def _begin(self, end_offset: int) -> None:
@@ -77,9 +76,9 @@ class CarryForward:
         parts = [part["physical_offset"] for part in self._timer_store.pending(end_offset, self._loader.loaded_to_ms)]
         found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
         # Records before `carried_to` were copied for an earlier file.
-        self._waiting = found[found >= self.carried_to][::-1]
+        self._waiting = found[found >= self.carried_to][::-1].tolist()
         self._target = end_offset
-        if len(self._waiting):
+        if self._waiting:
             log.info(
                 "%d pending timer messages before physical offset %d are copied to the log's end",
                 len(self._waiting),
@@ -89,13 +88,13 @@ class CarryForward:
 
     def _carry_some(self) -> None:
         self._is_carrying = True
-        for physical_offset in self._waiting[: -CARRIED_AT_ONCE - 1 : -1].tolist():
+        for physical_offset in self._waiting[: -CARRIED_AT_ONCE - 1 : -1]:
             if not self._carry(physical_offset):
                 self._is_carrying = False
                 break
-            self._waiting = self._waiting[:-1]
+            self._waiting.pop()
         self._turn.arm()
-        if self._is_carrying and len(self._waiting):
+        if self._is_carrying and self._waiting:
             self._timers.after(0, self._carry_some)
         elif self._is_carrying:
             self._is_carrying, self.carried_to = False, self._target

@@ -1,29 +1,22 @@
 """Priority queue of the timer messages that are due soon.
 
-Many messages that come together, such as those of a slot, are a *run*: a sorted array of 56 bytes a message. The first of
-each run is in a heap, together with the messages that came one by one.
+Messages that arrive in the order of their due times are kept in a deque, the others in a heap. A deque is much faster for a
+burst of messages that are due at the same instant.
 
 The *nominal* due time is the one given by the message or its store time. If the calendar was set in between, a delay is due
 at another time of the present calendar (`clock_steps`), and the queue is ordered by that. Progress is recorded in nominal
-times, the only ones known after a restart: the *floor* is a pair (nominal due time, physical offset) below which nothing is
+times, the only ones known after a restart: `floor` is a pair (nominal due time, physical offset) below which nothing is
 left.
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from pocketmq.broker.delay.sources import FAR_MS
-from pocketmq.store.timer.timer_log import Numbers
 
-ABSOLUTE: Final = -1 << 62
-"""The `difference` of a message that is no delay."""
-_RUN_MIN: Final = 64
-"""Number of messages from which a sorted array is better than the heap."""
-_READ_AHEAD: Final = 256
 _FEW: Final = 1000
 
 
@@ -36,106 +29,59 @@ class NearTimer(NamedTuple):
     slot_ms: int
     """The slot whose chain holds the unit."""
     out_ms: int
-    difference: int
+    difference: int | None
     """For a delay: the difference of calendar and steady clock under which it was stored."""
     topic_hash: int
     """Java's hash code of the real topic."""
-
-
-DUE, OFFSET, NOMINAL, SLOT, OUT, DIFFERENCE, TOPIC_HASH = range(len(NearTimer._fields))
-"""Columns of the rows of messages."""
-
-
-class _Run:
-    """Rows sorted by due time and arrival."""
-
-    def __init__(self, rows: Numbers) -> None:
-        self._rows = rows
-        self._ahead: list[NearTimer] = []
-        self._read = 0
-        self.is_mixed = bool((np.diff(_lows(rows)) < 0).any())
-        """Whether the calendar was set, and not all messages are due in the order of their nominal due times."""
-
-    def next(self) -> NearTimer | None:
-        """Remove and return the first message; None at the end."""
-        if not self._ahead:
-            part = self._rows[self._read : self._read + _READ_AHEAD]
-            self._ahead = [NearTimer(*row) for row in part[::-1].tolist()]
-            self._read += len(part)
-        return self._ahead.pop() if self._ahead else None
-
-    @property
-    def left(self) -> Numbers:
-        """The rows that are not in the heap yet."""
-        return self._rows[self._read - len(self._ahead) :]
-
-
-def _lows(rows: Numbers) -> Numbers:
-    return np.minimum(rows[:, DUE], rows[:, NOMINAL])
 
 
 class DueQueue:
     """Messages by due time, and the keys that cancel some. Keys are compared at delivery, when the record is read anyway."""
 
     def __init__(self) -> None:
-        self.due_ms = FAR_MS
-        """The earliest due time; FAR_MS without a message."""
-        self.cancelled: dict[int, set[str]] = {}
-        """Cancelled keys by TIMER_OUT_MS."""
-        # (message, number of the entry, run from which it is)
-        self._heap: list[tuple[NearTimer, int, _Run | None]] = []
-        self._entries = 0
-        self._runs: list[_Run] = []
+        self._row: deque[NearTimer] = deque()
+        self._heap: list[NearTimer] = []
+        # Messages due later than nominally, as a heap of (nominal due time, physical offset), and those already removed.
+        self._held: list[tuple[int, int]] = []
+        self._released: set[tuple[int, int]] = set()
         # Messages that were removed but are still to be delivered.
         self._waiting: set[NearTimer] = set()
-        self._slot_counts: Counter[int] = Counter()
-        self._is_shifted = False  # whether there may be messages that are due later than nominally
+        self._slot_counts: dict[int, int] = defaultdict(int)
+        self._slots: list[int] = []
+        self.cancelled: dict[int, set[str]] = {}
+        """Cancelled keys by TIMER_OUT_MS."""
 
     def __len__(self) -> int:
-        return self._slot_counts.total()
+        return len(self._row) + len(self._heap) + len(self._waiting)
 
-    def rows(self) -> Numbers:
-        """Return all messages as rows, in no order."""
-        singles = [*(entry[0] for entry in self._heap), *self._waiting]
-        runs = [run.left for run in self._runs]
-        return np.concatenate([np.array(singles, np.int64).reshape(-1, len(NearTimer._fields)), *runs])
+    def __iter__(self) -> Iterator[NearTimer]:
+        return chain(self._row, self._heap, self._waiting)
 
     def count_at(self, slot_ms: int) -> int:
         """Return the number of messages of one slot."""
-        return self._slot_counts[slot_ms]
+        return self._slot_counts.get(slot_ms, 0)
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
-    def push(self, timers: Sequence[NearTimer]) -> None:
-        """Add messages."""
-        if len(timers) >= _RUN_MIN:
-            self.push_rows(np.array(timers, np.int64))
-            return
-        for timer in timers:
-            self._push(timer, None)
-            self._slot_counts[timer.slot_ms] += 1
-            self._is_shifted |= timer.due_ms > timer.nominal_ms
-        self._look()
+    def push(self, timer: NearTimer) -> None:
+        """Add a message."""
+        row = self._row
+        if not row or row[-1] < timer:
+            row.append(timer)
+        else:
+            heapq.heappush(self._heap, timer)
+        if timer.due_ms > timer.nominal_ms:
+            pair = (timer.nominal_ms, timer.physical_offset)
+            if pair in self._released:
+                self._released.discard(pair)
+            else:
+                heapq.heappush(self._held, pair)
+        self._count_in(timer.slot_ms)
 
-    def push_rows(self, rows: Numbers) -> None:
-        """Add messages that are given as rows."""
-        if not len(rows):
-            return
-        slots, counts = np.unique(rows[:, SLOT], return_counts=True)
-        self._slot_counts.update(dict(zip(slots.tolist(), counts.tolist(), strict=True)))
-        self._is_shifted |= bool((rows[:, DUE] > rows[:, NOMINAL]).any())
-        run = _Run(rows[np.lexsort((rows[:, OFFSET], rows[:, DUE]))])
-        self._runs = [*(run for run in self._runs if len(run.left)), run]
-        self._push(run.next(), run)
-        self._look()
-
-    def _push(self, timer: NearTimer | None, run: _Run | None) -> None:
-        if timer is not None:
-            self._entries += 1
-            heapq.heappush(self._heap, (timer, self._entries, run))
-
-    def _look(self) -> None:
-        self.due_ms = self._heap[0][0].due_ms if self._heap else FAR_MS
+    def _count_in(self, slot_ms: int) -> None:
+        if slot_ms not in self._slot_counts:
+            heapq.heappush(self._slots, slot_ms)
+        self._slot_counts[slot_ms] += 1
 
     def cancel(self, out_ms: int, key: str) -> None:
         """Cancel the messages with this TIMER_OUT_MS and key, including those still to be added."""
@@ -143,80 +89,87 @@ class DueQueue:
 
     def set_difference(self, difference: int) -> None:
         """Recompute all due times after the calendar was set."""
-        waiting, self._waiting = self._waiting, set()
-        rows = self.rows()
-        nominal, before = rows[:, NOMINAL], rows[:, DIFFERENCE]
-        rows[:, DUE] = np.where(before == ABSOLUTE, nominal, nominal + difference - before)
-        self._heap, self._runs, self._is_shifted = [], [], False
-        self._slot_counts = Counter(timer.slot_ms for timer in waiting)
-        self._waiting = waiting
-        self.push_rows(rows)
-        self._look()
+        timers = sorted(chain(self._row, self._heap))
+        self._row.clear()
+        self._heap, self._held = [], []
+        self._released.clear()
+        self._slot_counts.clear()
+        self._slots.clear()
+        for timer in timers:
+            due_ms = timer.nominal_ms if timer.difference is None else timer.nominal_ms + difference - timer.difference
+            self.push(timer._replace(due_ms=due_ms))
+        for timer in self._waiting:
+            self._count_in(timer.slot_ms)
 
     # --- out --------------------------------------------------------------------------------------------------------
+
+    @property
+    def due_ms(self) -> int:
+        """The earliest due time; FAR_MS without a message."""
+        row, heap = self._row, self._heap
+        if not heap:
+            return row[0].due_ms if row else FAR_MS
+        return min(heap[0], row[0]).due_ms if row else heap[0].due_ms
 
     @property
     def first_ms(self) -> int:
         """The earliest due time, also of messages that wait for another attempt; FAR_MS without a message."""
         return min((self.due_ms, *(timer.due_ms for timer in self._waiting)))
 
-    def take(self, until_ms: int, count_max: int) -> list[NearTimer]:
-        """Remove and return the first messages that are due by `until_ms`."""
-        taken: list[NearTimer] = []
-        while self.due_ms <= until_ms and len(taken) < count_max:
-            following: NearTimer | None
-            following, _, run = heapq.heappop(self._heap)
-            while following is not None and len(taken) < count_max and following.due_ms <= until_ms:
-                if self._heap and self._heap[0][0] < following:
-                    break
-                self._count_out(following)
-                taken.append(following)
-                following = run.next() if run is not None else None
-            self._push(following, run)
-            self._look()
-        return taken
-
-    def _count_out(self, timer: NearTimer) -> None:
+    def pop(self) -> NearTimer:
+        """Remove and return the first message."""
+        row, heap = self._row, self._heap
+        timer = row.popleft() if row and (not heap or row[0] < heap[0]) else heapq.heappop(heap)
+        if timer.due_ms > timer.nominal_ms:
+            self._released.add((timer.nominal_ms, timer.physical_offset))
         self._slot_counts[timer.slot_ms] -= 1
-        if not self._slot_counts[timer.slot_ms]:
-            del self._slot_counts[timer.slot_ms]
+        return timer
 
     def wait(self, timer: NearTimer) -> None:
         """Note that a removed message is still to be delivered."""
         if timer not in self._waiting:
             self._waiting.add(timer)
-            self._slot_counts[timer.slot_ms] += 1
+            self._count_in(timer.slot_ms)
 
     def done(self, timer: NearTimer) -> None:
         """Note that a message that waited need not be delivered any more."""
         if timer in self._waiting:
             self._waiting.remove(timer)
-            self._count_out(timer)
+            self._slot_counts[timer.slot_ms] -= 1
 
     def put_back(self) -> None:
         """Add the messages again that wait for another attempt."""
-        for timer in tuple(self._waiting):
-            self.done(timer)
-            self.push((timer,))
+        waiting, self._waiting = self._waiting, set()
+        for timer in waiting:
+            self._slot_counts[timer.slot_ms] -= 1
+            self.push(timer)
 
     # --- progress ---------------------------------------------------------------------------------------------------
 
-    def progress(self) -> tuple[tuple[int, int], int] | None:
-        """Return the floor of the remaining messages and their earliest slot; None without a message."""
-        if not self._slot_counts:
-            self._is_shifted = False
+    @property
+    def floor(self) -> tuple[int, int] | None:
+        """The lower bound (nominal due time, physical offset) of the remaining messages; None if there are none."""
+        if not len(self):
+            self._held.clear()
+            self._released.clear()
             return None
-        firsts = (*(entry[0] for entry in (self._heap if self._is_shifted else self._heap[:1])), *self._waiting)
-        floors = [(min(timer.due_ms, timer.nominal_ms), timer.physical_offset) for timer in firsts]
-        for rows in [run.left for run in self._runs if run.is_mixed]:
-            if len(rows):
-                lows = _lows(rows)
-                floors.append((int(lows.min()), int(rows[lows == lows.min(), OFFSET].min())))
-        return min(floors), min(self._slot_counts)
+        while self._held and self._held[0] in self._released:
+            self._released.discard(heapq.heappop(self._held))
+        firsts = (*islice(self._row, 1), *self._heap[:1], *self._waiting)
+        pairs = ((min(timer.due_ms, timer.nominal_ms), timer.physical_offset) for timer in firsts)
+        return min((*pairs, *self._held[:1]))
+
+    @property
+    def oldest_slot_ms(self) -> int | None:
+        """The earliest slot of the remaining messages, or None."""
+        while self._slots and not self._slot_counts[self._slots[0]]:
+            slot_ms = heapq.heappop(self._slots)
+            del self._slot_counts[slot_ms]
+        return self._slots[0] if self._slots else None
 
     def forget_cancelled(self, before_ms: int) -> None:
         """Forget cancelled keys of finished slots; slots from `before_ms` on are not finished."""
         if len(self) < _FEW:
-            before_ms = int(self.rows()[:, OUT].min(initial=before_ms))
+            before_ms = min((before_ms, *(timer.out_ms for timer in self)))
             for out_ms in [one for one in self.cancelled if one < before_ms]:
                 del self.cancelled[out_ms]

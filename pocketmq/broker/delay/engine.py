@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from pocketmq.broker.context import Context
-from pocketmq.broker.delay.sources import FAR_MS, LOADED_AHEAD_MS, Due, Outlook, Source
+from pocketmq.broker.delay.sources import FAR_MS, LOADED_AHEAD_MS, Due, Source
 from pocketmq.broker.due_work import RETRY_AFTER_S, DueWork
 from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink
 from pocketmq.runtime.event import Event
@@ -58,7 +58,6 @@ class DelayEngine:
         self._copies_end = 0
         self._behind: set[Source[Any]] = set()  # sources with new messages that are not taken in
         self._touched: set[Source[Any]] = set()  # sources with deliveries or progress in this turn
-        self._outlooks: list[Outlook] = []
         self._failure = ""
         self._read_at = self._far_count = 0
         self.put_failed: Event[[]] = Event()
@@ -106,11 +105,13 @@ class DelayEngine:
             if own:
                 self._look_at_clocks()
                 if not self._enter(source, own):
-                    self._arm([source.outlook()])
+                    self._note_progress((source,), self._clock.message_time_ms())
+                    self._arm((source,))
 
     def _enter(self, source: Source[Any], arrivals: Iterable[Arrival]) -> float | None:
         """Take in new messages; return the seconds after which more should be taken in, or None."""
         wait_s = source.enter(arrivals)
+        self._touched.add(source)
         if wait_s is None:
             self._behind.discard(source)
         else:
@@ -126,10 +127,7 @@ class DelayEngine:
         self._touched.clear()
         enters = 0.0 in [self._enter(source, ()) for source in tuple(self._behind)]
         more = self._try_again(now_ms, end_s) or self._take(now_ms, end_s)
-        if self._touched:
-            self._store.commit_log.write()
-            for source in self._touched:
-                source.mark(self._copies_end, now_ms)
+        self._note_progress(self._touched, now_ms)
         self._release_memory()
         if self._waiting:
             self._work.after(max(self._waiting[0][0] - self._clock.monotonic(), 0))
@@ -138,21 +136,18 @@ class DelayEngine:
         elif more:
             self._work.after(0)
         elif len(self._waiting) < self._waiting_max:
-            # Recorded progress makes room in the timer wheel.
-            is_held_up = any(outlook.is_held_up for outlook in self._outlooks)
-            self._arm([source.outlook() for source in self.sources] if is_held_up else self._outlooks)
+            self._arm(self.sources)
 
-    def _arm(self, outlooks: Iterable[Outlook]) -> None:
-        """Begin a turn when there is something to do."""
-        when_ms = FAR_MS
-        for outlook in outlooks:
-            if outlook.is_held_up:
+    def _arm(self, sources: Iterable[Source[Any]]) -> None:
+        """Begin a turn when one of the sources needs it."""
+        for source in sources:
+            when_ms = source.due_ms
+            if source.is_held_up:
                 self._work.after(RETRY_AFTER_S)
-                when_ms = min(when_ms, outlook.due_ms)
             else:
-                when_ms = min(when_ms, outlook.due_ms, outlook.load_ms)
-        if when_ms < FAR_MS:
-            self._work.at_ms(when_ms)
+                when_ms = min(when_ms, source.load_ms)
+            if when_ms < FAR_MS:
+                self._work.at_ms(when_ms)
 
     def _release_memory(self) -> None:
         # Messages that waited for long are spread over all files: the kernel maps neighbouring pages too, so that one
@@ -169,8 +164,13 @@ class DelayEngine:
     @property
     def _has_time(self) -> bool:
         """Whether nothing is due, and what is left to be loaded is not due soon."""
-        now_ms, outlooks = self._clock.message_time_ms(), [source.outlook() for source in self.sources]
-        return all(one.due_ms > now_ms and one.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for one in outlooks)
+        now_ms = self._clock.message_time_ms()
+        return all(source.due_ms > now_ms and source.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for source in self.sources)
+
+    def _note_progress(self, sources: Iterable[Source[Any]], now_ms: int) -> None:
+        self._store.commit_log.write()
+        for source in sources:
+            source.mark(self._copies_end, now_ms)
 
     def _try_again(self, now_ms: int, end_s: float) -> bool:
         """Try the messages that have waited long enough; return whether the time was used up."""
@@ -187,42 +187,50 @@ class DelayEngine:
 
     def _take(self, now_ms: int, end_s: float) -> bool:
         """Deliver due messages and load the next ones; return whether the time was used up."""
-        sources = self.sources
-        while (room := self._waiting_max - len(self._waiting)) > 0:
-            outlooks = self._outlooks = [source.outlook() for source in sources]
-            dues_ms = [outlook.due_ms for outlook in outlooks]
-            due_ms, loaded_to_ms = min(dues_ms), min(outlook.loaded_to_ms for outlook in outlooks)
-            first = dues_ms.index(due_ms)
-            if due_ms > min(now_ms, loaded_to_ms) and self._load(now_ms):
-                pass  # messages that were not loaded may be due before this one
-            elif due_ms > now_ms:
-                return False
+        until_ms, waiting, waiting_max = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms, self._waiting, self._waiting_max
+        while len(waiting) < waiting_max:
+            source, due_ms, next_ms = self._first(now_ms)
+            # Messages that are not loaded yet may be due before this one.
+            if source is None or due_ms > source.loaded_to_ms:
+                if self._load(until_ms, now_ms):
+                    if self._clock.monotonic() >= end_s:
+                        return True
+                    continue
+                if source is None:
+                    return False
+                next_ms = due_ms
             else:
-                others_ms = min([now_ms, max(loaded_to_ms, due_ms), *dues_ms[:first], *dues_ms[first + 1 :]])
-                self._deliver_all(sources[first], sources[first].take(others_ms, min(room, TIMED_EVERY)), now_ms)
+                next_ms = min(next_ms, source.loaded_to_ms)
+            self._turn.arm()
+            self._touched.add(source)
+            for _ in range(TIMED_EVERY):
+                self._deliver(source, source.pop(), now_ms)
+                if source.due_ms > next_ms or len(waiting) >= waiting_max:
+                    break
             if self._clock.monotonic() >= end_s:
                 return True
         return False
 
-    def _load(self, now_ms: int) -> bool:
-        """Load a part of what is due soon; return False if all is loaded."""
-        for source, outlook in zip(self.sources, self._outlooks, strict=True):
-            if outlook.load_ms <= now_ms:
+    def _load(self, until_ms: int, now_ms: int) -> bool:
+        """Load a part of what is due by `until_ms`; return False if all is loaded."""
+        for source in self.sources:
+            if source.load_ms <= now_ms:
                 self._touched.add(source)
-                if source.load_some(now_ms):
+                if source.load_some(until_ms, now_ms):
                     return True
         return False
 
-    def _deliver_all(self, source: Source[Any], taken: list[Due], now_ms: int) -> None:
-        self._turn.arm()
-        self._touched.add(source)
-        taken.reverse()
-        try:
-            while taken:
-                self._deliver(source, taken.pop(), now_ms)
-        finally:
-            for due in taken:  # after an unexpected failure
-                self._wait(source, due)
+    def _first(self, now_ms: int) -> tuple[Source[Any] | None, int, int]:
+        """Return the source whose first message is due before those of the others, its due time, and the time until which
+        its other messages are due before them too."""
+        found, found_ms, next_ms = None, now_ms + 1, now_ms
+        for source in self.sources:
+            due_ms = source.due_ms
+            if due_ms < found_ms:
+                found, found_ms, next_ms = source, due_ms, min(found_ms, now_ms)
+            elif due_ms < next_ms:
+                next_ms = due_ms
+        return found, found_ms, next_ms
 
     # --- one message ------------------------------------------------------------------------------------------------
 

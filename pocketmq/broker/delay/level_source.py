@@ -24,7 +24,7 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.delay.cancel import DelayCancelled
 from pocketmq.broker.delay.progress import LevelMark, WriteBehindSync
 from pocketmq.broker.delay.records import delivered_message, record_at
-from pocketmq.broker.delay.sources import Outlook
+from pocketmq.broker.delay.sources import FAR_MS
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.runtime.event import Event
 from pocketmq.store.disk.config_file import ConfigFile
@@ -34,7 +34,6 @@ from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, Message
 log = logging.getLogger("broker")
 
 UNITS_READ: Final = 32
-_NOTHING: Final = Outlook()
 
 
 class DueLevelMessage(NamedTuple):
@@ -81,6 +80,9 @@ class LevelSource(ConfigManager):
     """The levels as a `Source`, and their progress."""
 
     topic: Final = SCHEDULE_TOPIC
+    loaded_to_ms: Final = FAR_MS
+    load_ms: Final = FAR_MS
+    is_held_up: Final = False
 
     def __init__(self, context: Context, file: ConfigFile, cancelled: DelayCancelled, mark: LevelMark) -> None:
         super().__init__(file, context.clock)
@@ -88,7 +90,6 @@ class LevelSource(ConfigManager):
         self._cancelled = cancelled
         self._steps = context.steps
         self._store = context.store
-        self._files = context.store.commit_log.mapped_files
         self.levels = levels = context.store.delay_levels
         self._rows = {level: _Level(level, levels.delay_ms(level)) for level in range(1, levels.level_max + 1)}
         self._changed: set[int] = set()  # levels with progress since the last mark
@@ -155,29 +156,29 @@ class LevelSource(ConfigManager):
                 self._queue_head(level, row)
         return None
 
-    def load_some(self, now_ms: int) -> bool:
+    def load_some(self, until_ms: int, now_ms: int) -> bool:
         return False
 
-    def outlook(self) -> Outlook:
-        return Outlook(self._heads[0].due_ms) if self._heads else _NOTHING
+    @property
+    def due_ms(self) -> int:
+        return self._heads[0][0] if self._heads else FAR_MS
 
-    def take(self, until_ms: int, count_max: int) -> list[DueLevelMessage]:
-        taken: list[DueLevelMessage] = []
-        while self._heads and self._heads[0].due_ms <= until_ms and len(taken) < count_max:
-            due = heapq.heappop(self._heads)
-            row = self._rows[due.level]
-            row.skip()
-            row.is_queued = False
-            self._changed.add(due.level)
-            self._queue_head(due.level, row)
-            taken.append(due)
-        return taken
+    def pop(self) -> DueLevelMessage:
+        due = heapq.heappop(self._heads)
+        level = due.level
+        row = self._rows[level]
+        row.skip()
+        row.is_queued = False
+        self._changed.add(level)
+        self._queue_head(level, row)
+        return due
 
     def copy(self, due: DueLevelMessage, now_ms: int) -> Message | None:
-        if self._cancelled.rows and (end := self._cancelled.end_of(due.level, due.queue_offset)) is not None:
-            self._copies_end = max(self._copies_end, end)
+        cancelled_end = self._cancelled.end_of(due.level, due.queue_offset)
+        if cancelled_end is not None:
+            self._copies_end = max(self._copies_end, cancelled_end)
             return None
-        return delivered_message(*record_at(self._files, due.physical_offset))
+        return delivered_message(*record_at(self._store, due.physical_offset))
 
     def wait(self, due: DueLevelMessage) -> None:
         self._rows[due.level].waiting[due.queue_offset] = due
@@ -200,8 +201,8 @@ class LevelSource(ConfigManager):
         heapq.heappush(self._heads, DueLevelMessage(due_ms, row.units[-1][0], level, row.next_offset, row.place_before))
 
     def _read_ahead(self, row: _Level) -> None:
-        queue = self._store.queues.get(SCHEDULE_TOPIC, row.queue_id)
-        if queue is None or row.next_offset >= queue.max_offset:
+        queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+        if queue is None:
             return
         if row.next_offset < queue.min_offset:
             row.next_offset = queue.min_offset  # older records were deleted before their delay was over

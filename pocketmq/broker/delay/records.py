@@ -22,7 +22,6 @@ from pocketmq.broker.put.delivery_time import (
     due_of,
 )
 from pocketmq.broker.put.put import STALE_IN_COPIES
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.layout import RECORD_FIXED_STRUCTS, SYS_FLAG_POSITION
 from pocketmq.store.format.message import Message, PutResult, folder_problem
@@ -68,9 +67,9 @@ _ROLLED_MARK, _CANCELLING_MARK = mark_of(TIMER_ROLL_TIMES), mark_of(TIMER_DEL_UN
 _KNOWN_MAX: Final = 4096
 
 
-def record_at(files: MappedFileQueue, physical_offset: int) -> tuple[memoryview, int]:
+def record_at(store: MessageStore, physical_offset: int) -> tuple[memoryview, int]:
     """Return the file's view with the record, and the position in it. Raises BadRecordError if the file is gone."""
-    file = files.file_at(physical_offset)
+    file = store.commit_log.mapped_files.file_at(physical_offset)
     if file is None:
         raise BadRecordError("the record does not exist")
     return file.view, physical_offset - file.start_offset
@@ -191,7 +190,7 @@ class TimerReader:
         if not keys:
             return False
         try:
-            properties = properties_at(*record_at(self._files, physical_offset))
+            properties = properties_at(*record_at(self._store, physical_offset))
             return not keys.isdisjoint(keys_of(properties, physical_offset))
         except ValueError:
             return True
@@ -205,11 +204,6 @@ def delivered_message(view: memoryview, position: int = 0) -> Message:
 
     Raises ValueError if there is no record, or if it has no valid real topic and queue.
     """
-    return _copied(view, position)[0]
-
-
-def _copied(view: memoryview, position: int) -> tuple[Message, int]:
-    """Return the copy of the record at `position`, and the record's store time."""
     size, body_start, topic_start, topic_size = bounds(view, position)
     fixed = RECORD_FIXED_STRUCTS[view[position + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
     values = fixed.unpack_from(view, position)
@@ -229,7 +223,7 @@ def _copied(view: memoryview, position: int) -> tuple[Message, int]:
         stored = encode_properties(properties).encode()
     properties.pop(DELAY, None)
     properties[WAIT] = "false"
-    message = Message(
+    return Message(
         topic,
         number,
         view[body_start : body_start + values[14]],
@@ -243,7 +237,6 @@ def _copied(view: memoryview, position: int) -> tuple[Message, int]:
         properties,
         stored,
     )
-    return message, values[10]
 
 
 @lru_cache(4096)
@@ -256,8 +249,8 @@ def due_copy(view: memoryview, position: int, now_ms: int, precision_ms: int) ->
 
     Its properties have the times when it entered and left its slot. Raises ValueError as `delivered_message`.
     """
-    message, stored_ms = _copied(view, position)
-    stored = message.properties_bytes
+    message = delivered_message(view, position)
+    stored, stored_ms = message.properties_bytes, store_timestamp_of(view, position)
     entered_ms = stored_ms - stored_ms % precision_ms
     if b"PMQ_" in stored or b"QUEUE_MS\x01" in stored:
         properties = decode_properties(stored)

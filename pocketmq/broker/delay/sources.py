@@ -3,7 +3,7 @@ the timer wheel. Times are epoch ms."""
 
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from pocketmq.runtime.event import Event
 from pocketmq.store.format.message import Arrival, Message
@@ -27,19 +27,6 @@ class Due(Protocol):
 D = TypeVar("D", bound=Due)
 
 
-class Outlook(NamedTuple):
-    """The next work of a source."""
-
-    due_ms: int = FAR_MS
-    """When the first message of those loaded is due; FAR_MS without one."""
-    loaded_to_ms: int = FAR_MS
-    """All messages due by then are loaded."""
-    load_ms: int = FAR_MS
-    """When more must be loaded."""
-    is_held_up: bool = False
-    """Whether loading must be tried again, as there was no room."""
-
-
 class Source(Protocol[D]):
     """A place where messages wait until they are due."""
 
@@ -51,6 +38,26 @@ class Source(Protocol[D]):
     @property
     def topic(self) -> str:
         """The topic of the messages' records."""
+        ...
+
+    @property
+    def due_ms(self) -> int:
+        """When the first message of those loaded is due; FAR_MS without one."""
+        ...
+
+    @property
+    def loaded_to_ms(self) -> int:
+        """All messages due by then are loaded."""
+        ...
+
+    @property
+    def load_ms(self) -> int:
+        """When more must be loaded."""
+        ...
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether loading must be tried again, as there was no room."""
         ...
 
     # --- from the engine's turns ------------------------------------------------------------------------------------
@@ -68,16 +75,12 @@ class Source(Protocol[D]):
         seconds after which that should be taken in."""
         ...
 
-    def outlook(self) -> Outlook:
-        """Return what is to be done next."""
+    def load_some(self, until_ms: int, now_ms: int) -> bool:
+        """Load a part of the messages due by `until_ms`; return False if all are loaded."""
         ...
 
-    def load_some(self, now_ms: int) -> bool:
-        """Load a part of the messages that are due soon; return False if all are loaded."""
-        ...
-
-    def take(self, until_ms: int, count_max: int) -> list[D]:
-        """Remove and return the first messages that are loaded and due by `until_ms`."""
+    def pop(self) -> D:
+        """Remove and return the first message."""
         ...
 
     def copy(self, due: D, now_ms: int) -> Message | None:
@@ -93,7 +96,7 @@ class Source(Protocol[D]):
         ...
 
     def mark(self, copies_end: int, now_ms: int) -> None:
-        """Record the progress of deliveries. The newest copy ends at physical offset `copies_end`, and all are written."""
+        """Record the progress. The newest copy ends at physical offset `copies_end`, and all are written."""
         ...
 
     def mark_in(self, executor: Executor) -> None:

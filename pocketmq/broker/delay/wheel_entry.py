@@ -1,24 +1,22 @@
 """Entering messages from the timer topic's queue into the timer wheel.
 
 Each record is read once, and a unit is appended to its slot. Entering many at once is cheaper than one by one. Therefore
-only the messages of the first turn of each interval ENTER_EVERY_MS are entered as they arrive; the others are deferred until
-the interval is over or there are enough of them, unless one of them may be due earlier.
+only the first few messages of each interval ENTER_EVERY_MS are entered as they arrive; the others are deferred until the
+interval is over or there are enough of them, unless one of them may be due earlier.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pocketmq.broker.delay.delivered_copies import WINDOW_MS
-from pocketmq.broker.delay.due_queue import NearTimer
 from pocketmq.broker.delay.records import TimerReader, TimerRecord
 from pocketmq.broker.delay.sources import FAR_MS
 from pocketmq.broker.delay.unit_check import UnitCheck
 from pocketmq.broker.delay.wheel_loader import WheelLoader
-from pocketmq.broker.due_work import RETRY_AFTER_S
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.layout import (
@@ -29,7 +27,6 @@ from pocketmq.store.format.layout import (
 from pocketmq.store.format.layout import TIMER_MAGIC_DEFAULT as MESSAGE
 from pocketmq.store.format.layout import TIMER_MAGIC_DELETE as CANCELS
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.timer.timer_log import Numbers
 from pocketmq.store.timer.timer_store import RecoveredTimers, TimerStore
 
@@ -39,30 +36,35 @@ ENTERED_AT_ONCE: Final = 500
 ENTERED_AGAIN_AT_ONCE: Final = 8192
 ENTER_EVERY_MS: Final = 25
 """Interval in ms whose messages are entered together, which is cheaper for each of them."""
+ENTERED_AS_THEY_COME: Final = 8
+MANY: Final = 20
+"""From this number of messages on, entering together is faster than one by one."""
 RESIDENT_MAX: Final = 64 << 20
 """Limit of resident memory of store files while timers are entered again."""
 
 Mask = npt.NDArray[np.bool_]
 Progress = Callable[[str, int, int], None]
 """Called with the name of the task, bytes done and bytes in total."""
+
+
+_Row = tuple[int, int, int, TimerRecord | None]
+"""Queue offset, physical offset and size of a unit of the timer queue, and its record; None if that is lost."""
 _LOST: Final = TimerRecord(0, 0, False, 0, 0)
 
 
 class _Columns:
-    """Units of the timer queue as columns, with the fields of their records: `records`, zeros without a record."""
+    """Rows as columns."""
 
-    def __init__(self, queue_offset: int, units: memoryview, read: Callable[[int], TimerRecord | None]) -> None:
-        rows = [
-            (queue_offset + number, physical_offset, size, read(physical_offset))
-            for number, (physical_offset, size, code) in enumerate(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units))
-            if code != HOLE_TAGS_CODE
-        ]
+    def __init__(self, rows: Sequence[_Row]) -> None:
         self.records = records = [row[3] or _LOST for row in rows]
-        numbers = [(*row[:3], row[3] is not None, *record[:5]) for row, record in zip(rows, records, strict=True)]
-        columns = np.array(numbers, np.int64).reshape(-1, 9).T
-        self.queue_offsets, self.places, self.sizes, found, self.outs_ms, self.dues_ms = columns[:6]
-        self.stores_ms, self.topic_hashes = columns[7:]
-        self.found = found != 0
+        self.queue_offsets = np.array([row[0] for row in rows], np.int64)
+        self.places = np.array([row[1] for row in rows], np.int64)
+        self.sizes = np.array([row[2] for row in rows], np.int64)
+        self.found = np.array([row[3] is not None for row in rows], np.bool_)
+        self.outs_ms = np.array([record.out_ms for record in records], np.int64)
+        self.dues_ms = np.array([record.due_ms for record in records], np.int64)
+        self.stores_ms = np.array([record.store_timestamp_ms for record in records], np.int64)
+        self.topic_hashes = np.array([record.topic_hash for record in records], np.int64)
         self.cancels = np.array([record.cancels is not None for record in records], np.bool_)
 
 
@@ -78,13 +80,13 @@ class WheelEntry:
         self.queue_offset = 0
         self.refusal: str | None = None
         self._store = store
-        self._queues = store.queues
         self._timer_store = timer_store
         self._loader = loader
         self._reader = reader
         self._clock = clock
-        # Until this monotonic time messages may wait for more to arrive.
+        # Until this monotonic time only a limited number is entered on arrival.
         self._window_end_s = 0.0
+        self._window_left = 0
         self.soonest_ms = FAR_MS
         """Lower bound of TIMER_OUT_MS of messages not yet entered."""
         self.maybe_delivered: list[tuple[int, int]] = []
@@ -95,52 +97,38 @@ class WheelEntry:
         if out_ms < self.soonest_ms:
             self.soonest_ms = out_ms
 
-    def enter(self, now_ms: int) -> float | None:
-        """Enter the next messages of the timer queue, if they should not wait for more to arrive. Return None if nothing is
-        left, else the seconds after which to go on."""
-        queue = self._queues.get(TIMER_TOPIC, 0)
-        if queue is None or queue.max_offset <= self.queue_offset:
-            return None
-        now_s = self._clock.monotonic()
-        if self._is_put_off(queue.max_offset, now_s, now_ms):
-            return ENTER_EVERY_MS / 1000
-        if not self._enter_some(queue, now_ms):
-            return RETRY_AFTER_S
-        if now_s >= self._window_end_s:
-            self._window_end_s = now_s + ENTER_EVERY_MS / 1000
-        if self.queue_offset < queue.max_offset:
-            return 0.0
-        self.soonest_ms = FAR_MS
-        return None
+    @property
+    def is_put_off(self) -> bool:
+        """Whether messages not yet entered can wait for more to arrive."""
+        if self._window_left > 0 or self._clock.monotonic() >= self._window_end_s:
+            return False
+        can_wait = self.soonest_ms > self._clock.message_time_ms() + ENTER_EVERY_MS
+        return can_wait and self._store.max_offset(TIMER_TOPIC, 0) < self.queue_offset + ENTERED_AT_ONCE
 
-    def _is_put_off(self, max_offset: int, now_s: float, now_ms: int) -> bool:
-        """Return whether messages not yet entered can wait for more to arrive."""
-        can_wait = now_s < self._window_end_s and self.soonest_ms > now_ms + ENTER_EVERY_MS
-        return can_wait and max_offset < self.queue_offset + ENTERED_AT_ONCE
-
-    def enter_all(self) -> None:
-        """Enter all messages, also those that could wait."""
-        queue = self._queues.get(TIMER_TOPIC, 0)
-        while queue is not None and self.queue_offset < queue.max_offset:
-            if not self._enter_some(queue, self._clock.message_time_ms()):
-                return
-        self.soonest_ms = FAR_MS
-
-    def _enter_some(self, queue: ConsumeQueue, now_ms: int) -> bool:
-        """Enter some messages; return False if there is no room for them."""
-        queue_offset = max(self.queue_offset, queue.min_offset)
-        units = queue.units(queue_offset, ENTERED_AT_ONCE)
-        found = _Columns(queue_offset, units, self._reader.read)
+    def enter(self) -> bool:
+        """Enter the next messages of the timer queue; return whether more can be entered now."""
+        queue_offset, units = self._next_units(ENTERED_AT_ONCE)
         try:
-            self._enter(found, found.found, now_ms)
+            if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
+                self._enter_few(queue_offset, units)
+            else:
+                found, now_ms = _Columns(tuple(self._read(queue_offset, units))), self._clock.message_time_ms()
+                self._enter_many(found, found.found, np.full(len(found.places), now_ms))
         except OSError as error:
             if self.refusal is None:
                 log.error("timer messages cannot be added to the timer wheel: %s; trying again", error)
             self.refusal = f"timer messages cannot be added to the timer wheel: {error}"
             return False
         self.refusal = None
-        self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
-        return True
+        count = len(units) // CONSUME_QUEUE_UNIT_SIZE
+        self.queue_offset = queue_offset + count
+        if (now_s := self._clock.monotonic()) >= self._window_end_s:
+            self._window_end_s, self._window_left = now_s + ENTER_EVERY_MS / 1000, ENTERED_AS_THEY_COME
+        self._window_left -= count
+        if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+            return True
+        self.soonest_ms = FAR_MS
+        return False
 
     def enter_again(self, recovered: RecoveredTimers, progress: Progress | None) -> None:
         """Enter all undelivered messages again, because the files were lost or belong to another broker.
@@ -175,11 +163,9 @@ class WheelEntry:
         self.maybe_delivered.clear()
         resident_max = min(RESIDENT_MAX, self._store.config.mapped_memory_resident_max)
         self.queue_offset = 0
-        queue = self._queues.get(TIMER_TOPIC, 0)
-        while queue is not None and self.queue_offset < queue.max_offset:
-            queue_offset = max(self.queue_offset, queue.min_offset)
-            units = queue.units(queue_offset, ENTERED_AGAIN_AT_ONCE)
-            found = _Columns(queue_offset, units, self._reader.read)
+        while (next_units := self._next_units(ENTERED_AGAIN_AT_ONCE))[1]:
+            queue_offset, units = next_units
+            found = _Columns(tuple(self._read(queue_offset, units)))
             places, dues_ms = found.places, found.dues_ms
             if check is not None:
                 check.take(places, found.sizes, found.outs_ms, found.stores_ms, found.found)
@@ -191,14 +177,27 @@ class WheelEntry:
             self.maybe_delivered += zip(dues_ms[due].tolist(), places[due].tolist(), strict=True)
             bases = self._timer_store.roll_base(found.stores_ms, self._clock.message_time_ms())
             wanted = (pending | found.cancels) & found.found & (places > recovered.entered_to)
-            self._enter(found, wanted, bases)
+            self._enter_many(found, wanted, bases)
             self.queue_offset = queue_offset + len(units) // CONSUME_QUEUE_UNIT_SIZE
             self._timer_store.mark(0, self.queue_offset)
             self._store.open_files.release_memory(self._store.commit_log.mapped_files.files, resident_max)
             if progress is not None:
                 progress("timers", self.queue_offset * CONSUME_QUEUE_UNIT_SIZE, end * CONSUME_QUEUE_UNIT_SIZE)
 
-    def _enter(self, found: _Columns, wanted: Mask, write_times_ms: Numbers | int) -> None:
+    def _next_units(self, count_max: int) -> tuple[int, memoryview]:
+        """Return the next units of the timer queue and the queue offset of the first."""
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        if queue is None:
+            return self.queue_offset, memoryview(b"")
+        queue_offset = max(self.queue_offset, queue.min_offset)
+        return queue_offset, queue.units(queue_offset, count_max)
+
+    def _read(self, queue_offset: int, units: memoryview) -> Iterator[_Row]:
+        for number, (physical_offset, size, code) in enumerate(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)):
+            if code != HOLE_TAGS_CODE:
+                yield queue_offset + number, physical_offset, size, self._reader.read(physical_offset)
+
+    def _enter_many(self, found: _Columns, wanted: Mask, write_times_ms: Numbers) -> None:
         """Append units of the wanted rows to their slots; rows whose slot is loaded are added to the due queue too.
 
         Raises OSError if there is no space; nothing is entered then.
@@ -206,14 +205,23 @@ class WheelEntry:
         rows = np.flatnonzero(wanted)
         times = self._timer_store.put_many(
             found.outs_ms[rows],
-            write_times_ms if isinstance(write_times_ms, int) else write_times_ms[rows],
+            write_times_ms[rows],
             found.places[rows],
             found.sizes[rows],
             found.topic_hashes[rows],
             np.where(found.cancels[rows], MESSAGE | CANCELS, MESSAGE),
         )
-        timers: list[NearTimer] = []
         for index in np.flatnonzero(times < self._loader.loaded_to_ms).tolist():
             row = int(rows[index])
-            timers += self._loader.timers_of(found.records[row], int(found.places[row]), int(times[index]))
-        self._loader.entered(times, timers)
+            self._loader.take(found.records[row], int(found.places[row]), int(times[index]))
+
+    def _enter_few(self, queue_offset: int, units: memoryview) -> None:
+        """Enter as `_enter_many` does, one by one; the queue offset moves past each entered unit."""
+        loader, now_ms = self._loader, self._clock.message_time_ms()
+        for at, physical_offset, size, record in self._read(queue_offset, units):
+            if record is not None:
+                magic = MESSAGE if record.cancels is None else MESSAGE | CANCELS
+                slot_ms = self._timer_store.put(record.out_ms, now_ms, physical_offset, size, record.topic_hash, magic)
+                if slot_ms < loader.loaded_to_ms:
+                    loader.take(record, physical_offset, slot_ms)
+            self.queue_offset = at + 1

@@ -6,22 +6,23 @@ over; only then may the read time move past the slot. (An Apache broker that too
 unit in both slots.)
 """
 
-from array import array
+import logging
 from collections import deque
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pocketmq.broker.delay.cancel import superseded_key
-from pocketmq.broker.delay.due_queue import ABSOLUTE, DueQueue, NearTimer
+from pocketmq.broker.delay.due_queue import DueQueue, NearTimer
 from pocketmq.broker.delay.records import TimerReader, TimerRecord
-from pocketmq.broker.delay.sources import FAR_MS, LOADED_AHEAD_MS
 from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Numbers, Units, unit_dues
 from pocketmq.store.timer.timer_store import TimerStore
+
+log = logging.getLogger("broker")
 
 RECORDS_AT_ONCE: Final = 48
 """Limit of records read in one step, because sends wait for it."""
@@ -78,16 +79,12 @@ class WheelLoader:
     ) -> None:
         self.loaded_to_ms = 0
         self.loading_ms: int | None = None
-        self.next_used_ms = 0
-        """No slot from `loaded_to_ms` to here has units."""
         self._timers = timers
         self._near = near
         self._steps = steps
         self._reader = reader
         self._precision_ms = precision_ms
         self._parts: Iterator[Units] = iter(())
-        # The messages found in the slot that is being loaded, as rows of `DueQueue`.
-        self._found = array("q")
         # Units to be rolled, with their slot.
         self._unrolled: deque[tuple[int, Units]] = deque()
         # Physical offsets of records to be read.
@@ -105,45 +102,37 @@ class WheelLoader:
 
     def _begin(self, time_ms: int) -> None:
         self.loading_ms = time_ms
-        self.loaded_to_ms = self.next_used_ms = time_ms + self._precision_ms
+        self.loaded_to_ms = time_ms + self._precision_ms
         self._parts = self._timers.parts_at(time_ms)
+        self._seen.clear()
 
     def step(self, until_ms: int, now_ms: int) -> bool:
         """Do a part of the work; return False if all slots up to that of `until_ms` are loaded. Raises OSError."""
-        if not self._waiting:
-            if self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
-                self._roll_some(now_ms)
-                return True
-            if self.loading_ms is None and not self._next_slot(until_ms):
-                return False
-            units = next(self._parts, None)
-            if units is not None:
-                self._take_part(units)
         if self._waiting:
-            slot_ms = self.loaded_to_ms - self._precision_ms
-            for physical_offset in self._waiting.pop().tolist():
-                for timer in self._timers_at(physical_offset, slot_ms):
-                    self._found.extend(timer)
-        if not self._waiting:
+            self._take_records(self._waiting.pop())
+        elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
+            self._roll_some(now_ms)
+        elif self.loading_ms is not None:
             units = next(self._parts, None)
             if units is None:
-                self._end_slot()
+                self.loading_ms = None
+                self._seen.clear()
             else:
                 self._take_part(units)
+        else:
+            return self._next_slot(until_ms)
         return True
 
-    def _end_slot(self) -> None:
-        self.loading_ms = None
-        self._seen.clear()
-        self._near.push_rows(np.frombuffer(self._found, np.int64).reshape(-1, len(NearTimer._fields)))
-        self._found = array("q")
-        self._find_next()
+    @property
+    def is_held_up(self) -> bool:
+        """Whether loaded messages must be delivered before more can be loaded: only after weeks without a delivery."""
+        return self.loaded_to_ms >= self._timers.last_time_ms
 
     def next_step_ms(self, ahead_ms: int) -> int:
         """Return when `step` has something to do, if slots are loaded `ahead_ms` before their time."""
         if self._waiting or self.loading_ms is not None:
             return 0
-        load_ms = FAR_MS if self.next_used_ms == FAR_MS else self.next_used_ms - ahead_ms
+        load_ms = self.loaded_to_ms - ahead_ms
         return min(load_ms, self._unrolled[0][0] + self._precision_ms) if self._unrolled else load_ms
 
     @property
@@ -152,14 +141,14 @@ class WheelLoader:
         return self.loaded_to_ms if self.loading_ms is None else self.loading_ms
 
     @property
-    def complete_to_ms(self) -> int:
-        """The first slot that may have a message that is not loaded."""
-        return self.unread_ms if self._unrolled or self.loading_ms is not None else self.next_used_ms
-
-    @property
     def unrolled(self) -> Iterator[Units]:
         """Units of earlier slots that are still to be rolled into later ones."""
         return (units for _, units in self._unrolled)
+
+    @property
+    def unrolled_ms(self) -> int | None:
+        """The first slot with units still to be rolled."""
+        return self._unrolled[0][0] if self._unrolled else None
 
     def finish(self, now_ms: int) -> None:
         """Load and roll everything in the slots before `loaded_to_ms`. Raises OSError."""
@@ -168,41 +157,17 @@ class WheelLoader:
         while self._unrolled:
             self._roll_some(now_ms)
 
-    def entered(self, times: Numbers, timers: Sequence[NearTimer]) -> None:
-        """Note that units were added to the slots of these times; `timers` are the messages of those that are loaded."""
-        later = times[times >= self.loaded_to_ms]
-        if len(later):
-            self.next_used_ms = min(self.next_used_ms, int(later.min()))
-        if timers:
-            self._near.push(timers)
-
-    def progress(self, now_ms: int) -> tuple[int, int]:
-        """Return the first slot that is not completely loaded, and the first from which units are still to be loaded or
-        rolled."""
-        self._pass_empty(now_ms + LOADED_AHEAD_MS)
-        done_to_ms = self.loaded_to_ms - self._precision_ms
-        return self.unread_ms, min(done_to_ms, self._unrolled[0][0]) if self._unrolled else done_to_ms
-
-    def _pass_empty(self, until_ms: int) -> None:
-        """Count the slots up to that of `until_ms` as loaded, as far as they have no units and none will be rolled there."""
-        if self.loading_ms is None and not self._unrolled:
-            self.loaded_to_ms = max(self.loaded_to_ms, min(self._end_ms(until_ms), self.next_used_ms))
-
-    def _end_ms(self, until_ms: int) -> int:
-        # Units may still be added to the last slot of all.
-        return min(until_ms - until_ms % self._precision_ms + self._precision_ms, self._timers.last_time_ms)
-
-    def _find_next(self) -> None:
-        time_ms = self._timers.next_time_ms(self._timers.last_time_ms + self._precision_ms, self.loaded_to_ms)
-        self.next_used_ms = FAR_MS if time_ms is None else time_ms
-
     def _next_slot(self, until_ms: int) -> bool:
-        self._find_next()
-        if self.next_used_ms < self._end_ms(until_ms):
-            self._begin(self.next_used_ms)
-            return True
-        self._pass_empty(until_ms)
-        return False
+        # Units may still be added to the last slot of all.
+        until_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
+        if until_ms <= self.loaded_to_ms:
+            return False
+        time_ms = self._timers.next_time_ms(until_ms, self.loaded_to_ms)
+        if time_ms is None:
+            self.loaded_to_ms = max(self.loaded_to_ms, until_ms)
+            return False
+        self._begin(time_ms)
+        return True
 
     def _take_part(self, units: Units) -> None:
         # If a slot was being loaded when the process ended, units that it had rolled were rolled again.
@@ -234,37 +199,38 @@ class WheelLoader:
         if len(part) < len(units):
             self._unrolled.appendleft((slot_ms, units[len(part) :]))
         # A slot that is already loaded: only after a large step back of the calendar.
-        timers: list[NearTimer] = []
         for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
-            timers += self._timers_at(int(part["physical_offset"][row]), int(times[row]))
-        self.entered(times, timers)
+            self._take_at(int(part["physical_offset"][row]), int(times[row]))
 
-    def _timers_at(self, physical_offset: int, slot_ms: int) -> tuple[NearTimer, ...]:
+    def _take_records(self, physical_offsets: Numbers) -> None:
+        slot_ms = self.loaded_to_ms - self._precision_ms
+        for physical_offset in physical_offsets.tolist():
+            self._take_at(physical_offset, slot_ms)
+
+    def _take_at(self, physical_offset: int, slot_ms: int) -> None:
         record = self._reader.read(physical_offset)
         # Cancelling messages are applied again: the messages that they cancel may not be delivered yet.
-        if record is None or (record.cancels is None and self._is_delivered(record.due_ms, physical_offset)):
-            return ()
-        return self.timers_of(record, physical_offset, slot_ms)
+        if record is not None and (record.cancels is not None or not self._is_delivered(record.due_ms, physical_offset)):
+            self.take(record, physical_offset, slot_ms)
 
     def _is_delivered(self, due_ms: int, physical_offset: int) -> bool:
         return physical_offset <= self._entered_to and (due_ms, physical_offset) < self._delivered_before
 
-    def timers_of(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> tuple[NearTimer, ...]:
-        """Return what is to be added to the due queue for a record whose slot is loaded or being loaded: the message, or
-        nothing if it cancels others, which is applied, or if it is not to be delivered."""
+    def take(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> None:
+        """Add a message to the due queue, or apply its cancellation. Its slot is loaded or being loaded."""
         near, out_ms = self._near, record.out_ms
         if record.cancels is not None:
             near.cancel(out_ms, record.cancels)
-            return ()
+            return
         if record.copy_of is not None:
             key = superseded_key(record.copy_of)
             if key in near.cancelled.get(out_ms, ()):
-                return ()  # a second copy
+                return  # a second copy
             near.cancel(out_ms, key)
         if physical_offset in self.delivered:
-            return ()
-        due_ms, difference = record.due_ms, ABSOLUTE
+            return
+        due_ms, difference = record.due_ms, None
         if record.is_relative:
             difference = self._steps.difference_at(physical_offset, record.store_timestamp_ms)
             due_ms += self._steps.difference - difference
-        return (NearTimer(due_ms, physical_offset, record.due_ms, slot_ms, out_ms, difference, record.topic_hash),)
+        near.push(NearTimer(due_ms, physical_offset, record.due_ms, slot_ms, out_ms, difference, record.topic_hash))

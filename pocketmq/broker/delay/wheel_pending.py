@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.broker.delay.due_queue import DUE, NOMINAL, OFFSET, OUT, SLOT, TOPIC_HASH, DueQueue
+from pocketmq.broker.delay.due_queue import DueQueue
 from pocketmq.broker.delay.pending import Entry, Place, add_by_hour
 from pocketmq.broker.delay.records import TimerReader
 from pocketmq.broker.delay.sources import FAR_MS
@@ -83,9 +83,10 @@ class WheelPending:
         Both arrays have the rows out_ms and physical offset, unsorted. Messages with the out_ms of the last one are
         included.
         """
-        self._loader.finish(self._clock.message_time_ms())
         # Pending messages of slots before the first unloaded one are in the due queue.
         is_far = end_ms > self._loader.unread_ms
+        if is_far:
+            self._loader.finish(self._clock.message_time_ms())
         hashed = None if topic is None else java_hash(topic)
         rows = np.array(self._near_rows(begin_ms, end_ms, hashed), np.int64).reshape(-1, 2).T
         cancelling = rows[:, :0]
@@ -113,14 +114,12 @@ class WheelPending:
         return cancelled
 
     def _near_rows(self, begin_ms: int, end_ms: int, hashed: int | None) -> list[tuple[int, int]]:
-        near = self._near.rows()
-        wanted = (near[:, OUT] >= begin_ms) & (near[:, OUT] < end_ms)
-        if hashed is not None:
-            wanted &= near[:, TOPIC_HASH] == hashed
         return [
-            (out_ms, physical_offset)
-            for out_ms, physical_offset in near[wanted][:, (OUT, OFFSET)].tolist()
-            if not self._reader.is_cancelled(physical_offset, self._near.cancelled.get(out_ms, set()))
+            (timer.out_ms, timer.physical_offset)
+            for timer in self._near
+            if begin_ms <= timer.out_ms < end_ms
+            and (hashed is None or timer.topic_hash == hashed)
+            and not self._reader.is_cancelled(timer.physical_offset, self._near.cancelled.get(timer.out_ms, set()))
         ]
 
     def _listed(self, rows: Numbers, cancelled: dict[int, set[str]]) -> Iterator[Place]:
@@ -139,7 +138,7 @@ class WheelPending:
         self._enter_all()
         self._loader.finish(self._clock.message_time_ms())
         counts: dict[int, tuple[int, int]] = {}
-        add_by_hour(counts, self._near.rows()[:, NOMINAL])
+        add_by_hour(counts, np.array([timer.nominal_ms for timer in self._near], np.int64))
         for units in self._timer_store.pending(None, self._loader.loaded_to_ms, self._begin_offset()):
             cancels, dues = units["magic"] & TIMER_MAGIC_DELETE != 0, unit_dues(units)
             add_by_hour(counts, dues[~cancels])
@@ -153,9 +152,9 @@ class WheelPending:
         at all.
         """
         unread_ms = self._loader.unread_ms
-        near = self._near.rows()
-        near = near[near[:, SLOT] != unread_ms]
-        yield near[:, DUE], near[:, TOPIC_HASH]
+        near = [(timer.due_ms, timer.topic_hash) for timer in self._near if timer.slot_ms != unread_ms]
+        rows = np.array(near, np.int64).reshape(-1, 2)
+        yield rows[:, 0], rows[:, 1]
         for units in chain(tuple(self._loader.unrolled), self._timer_store.pending_parts(unread_ms, self._begin_offset())):
             kept = units[units["magic"] & TIMER_MAGIC_DELETE == 0]
             yield unit_dues(kept), kept["topic_hash"].astype(np.int64)

@@ -23,10 +23,11 @@ from pocketmq.broker.delay.delivered_copies import delivered_of
 from pocketmq.broker.delay.due_queue import DueQueue, NearTimer
 from pocketmq.broker.delay.progress import WriteBehindSync
 from pocketmq.broker.delay.records import TimerReader, due_copy, properties_at, record_at
-from pocketmq.broker.delay.sources import LOADED_AHEAD_MS, Outlook
-from pocketmq.broker.delay.wheel_entry import Progress, WheelEntry
+from pocketmq.broker.delay.sources import FAR_MS, LOADED_AHEAD_MS
+from pocketmq.broker.delay.wheel_entry import ENTER_EVERY_MS, Progress, WheelEntry
 from pocketmq.broker.delay.wheel_loader import WheelLoader
 from pocketmq.broker.delay.wheel_pending import WheelPending
+from pocketmq.broker.due_work import RETRY_AFTER_S
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
 from pocketmq.runtime.event import Event
@@ -35,9 +36,6 @@ from pocketmq.store.timer.timer_checkpoint import TimerState
 from pocketmq.store.timer.timer_store import TimerStore
 
 log = logging.getLogger("broker")
-
-_MARKED_EVERY_MS: Final = 10_000
-"""Time after which the progress is recorded even if nothing was delivered."""
 
 
 def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
@@ -58,7 +56,6 @@ class WheelSource:
     def __init__(self, context: Context, timer_store: TimerStore) -> None:
         store, config = context.store, context.store.config
         self._store = store
-        self._files = store.commit_log.mapped_files
         self._timer_store = timer_store
         self._steps = steps = context.steps
         self._clock = context.clock
@@ -67,7 +64,7 @@ class WheelSource:
         self._stop_enter = config.timer_stop_enqueue
         self._stop_deliver = config.timer_stop_dequeue
         self._near = near = DueQueue()
-        self.take, self.wait, self.done = near.take, near.wait, near.done
+        self.pop, self.wait, self.done = near.pop, near.wait, near.done
         reader = TimerReader(store, precision_ms)
         self.remember = reader.remember
         self.adopt = timer_store.adopt
@@ -114,8 +111,8 @@ class WheelSource:
         self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
         while self._loader.step(max(now_ms, before[0]), now_ms):
             pass
-        if not self._stop_enter:
-            self._entry.enter_all()
+        while self._has_new and self._entry.enter():
+            pass
         if self.refusal is not None:
             raise OSError(self.refusal)
         self._store.commit_log.write()
@@ -143,25 +140,22 @@ class WheelSource:
     # --- entering ---------------------------------------------------------------------------------------------------
 
     def enter(self, arrivals: Iterable[Arrival]) -> float | None:
-        if self._stop_enter:
+        if not self._has_new:
             return None
-        now_ms = self._clock.message_time_ms()
-        self._keep_up(now_ms)
-        queue_offset, wait_s = self._entry.queue_offset, self._entry.enter(now_ms)
-        if self._entry.queue_offset != queue_offset:
-            self.mark(0, now_ms)
-        return wait_s
+        if self._entry.is_put_off:
+            return ENTER_EVERY_MS / 1000
+        if self._entry.enter():
+            return 0.0
+        return None if self._entry.refusal is None else RETRY_AFTER_S
 
-    def _keep_up(self, now_ms: int) -> None:
-        """Record the progress if that was long ago, as nothing was delivered."""
-        if now_ms > self._timer_store.read_time_ms + _MARKED_EVERY_MS:
-            self._store.commit_log.write()
-            self.mark(0, now_ms)
+    @property
+    def _has_new(self) -> bool:
+        return not self._stop_enter and self.not_entered > 0
 
     def _enter_all(self) -> None:
         """Enter deferred messages, for requests that list pending messages."""
-        if self._is_running and not self._stop_enter:
-            self._entry.enter_all()
+        while self._is_running and self._has_new and self._entry.enter():
+            pass
 
     @property
     def not_entered(self) -> int:
@@ -170,23 +164,29 @@ class WheelSource:
 
     # --- what is due ------------------------------------------------------------------------------------------------
 
-    def outlook(self) -> Outlook:
-        near, loader, ahead_ms = self._near, self._loader, self._steps.ahead_ms
-        is_held_up = self.refusal is not None or loader.loaded_to_ms >= self._timer_store.last_time_ms
-        if not self._stop_deliver:
-            load_ms = loader.next_step_ms(LOADED_AHEAD_MS + ahead_ms)
-            return Outlook(near.due_ms, loader.complete_to_ms - ahead_ms, load_ms, is_held_up)
+    @property
+    def due_ms(self) -> int:
+        return FAR_MS if self._stop_deliver else self._near.due_ms
+
+    @property
+    def loaded_to_ms(self) -> int:
+        return self._loader.unread_ms - self._steps.ahead_ms
+
+    @property
+    def load_ms(self) -> int:
         # While deliveries are stopped, due messages would fill the memory.
-        if near.due_ms <= self._clock.message_time_ms():
-            return Outlook(is_held_up=is_held_up)
-        return Outlook(load_ms=loader.next_step_ms(LOADED_AHEAD_MS + ahead_ms), is_held_up=is_held_up)
+        if self._stop_deliver and self._near.due_ms <= self._clock.message_time_ms():
+            return FAR_MS
+        return self._loader.next_step_ms(LOADED_AHEAD_MS + self._steps.ahead_ms)
+
+    @property
+    def is_held_up(self) -> bool:
+        return self.refusal is not None or self._loader.is_held_up
 
     @property
     def delivered_to_ms(self) -> int:
         """The time up to which all messages that are due and dispatched have been put."""
-        loader, now_ms = self._loader, self._clock.message_time_ms()
-        loaded_to_ms = max(loader.unread_ms, min(loader.complete_to_ms, now_ms + LOADED_AHEAD_MS))
-        waits_from_ms = min(loaded_to_ms - self._steps.ahead_ms, self._near.first_ms)
+        waits_from_ms = min(self.loaded_to_ms, self._near.first_ms)
         if self.not_entered:
             waits_from_ms = min(waits_from_ms, self._entry.soonest_ms + 1)  # messages not entered are due from then on
         return waits_from_ms - 1
@@ -194,9 +194,9 @@ class WheelSource:
     def calendar_set(self) -> None:
         self._near.set_difference(self._steps.difference)
 
-    def load_some(self, now_ms: int) -> bool:
+    def load_some(self, until_ms: int, now_ms: int) -> bool:
         try:
-            is_loaded = self._loader.step(now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms, now_ms)
+            is_loaded = self._loader.step(until_ms, now_ms)
         except OSError as error:
             if self._roll_refusal is None:
                 log.error("timer messages cannot be rolled: %s; trying again", error)
@@ -206,7 +206,7 @@ class WheelSource:
         return is_loaded
 
     def copy(self, due: NearTimer, now_ms: int) -> Message | None:
-        view, position = record_at(self._files, due.physical_offset)
+        view, position = record_at(self._store, due.physical_offset)
         cancelled = self._near.cancelled.get(due.out_ms)
         if cancelled and not cancelled.isdisjoint(keys_of(properties_at(view, position), due.physical_offset)):
             return None
@@ -221,12 +221,15 @@ class WheelSource:
     # --- progress ---------------------------------------------------------------------------------------------------
 
     def mark(self, copies_end: int, now_ms: int) -> None:
-        near, (unread_ms, done_to_ms) = self._near, self._loader.progress(now_ms)
+        loader, near = self._loader, self._near
+        loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
         # At most up to now: messages that arrive later are due later.
-        self._delivered_before = max(self._delivered_before, (min(unread_ms, now_ms) + 1, 0))
-        before, read_time_ms = self._delivered_before, min(done_to_ms, now_ms)
-        if (left := near.progress()) is not None:
-            before, read_time_ms = min(before, left[0]), min(read_time_ms, left[1])
+        self._delivered_before = max(self._delivered_before, (min(loaded_to_ms, now_ms) + 1, 0))
+        before = min(self._delivered_before, near.floor or self._delivered_before)
+        read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
+        for oldest_ms in (near.oldest_slot_ms, loader.unrolled_ms):
+            if oldest_ms is not None:
+                read_time_ms = min(read_time_ms, oldest_ms)
         self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
         if near.cancelled:
             near.forget_cancelled(self._timer_store.read_time_ms)
@@ -234,8 +237,6 @@ class WheelSource:
     def mark_in(self, executor: Executor) -> None:
         if self._write_failed or self._writer.is_writing:
             return
-        if self._timer_store.state is not None:
-            self._keep_up(self._clock.message_time_ms())
         try:
             self._timer_store.clean(self._store.min_physical_offset)
         except OSError as error:

@@ -96,9 +96,7 @@ class TimerStore:
         self.adopt = self._checkpoint.adopt
         self._wheel = TimerWheel(disk, wheel_path, 2 * slots_total, precision_ms)
         self._log = TimerLog(disk, log_directory, log_file_size, open_files)
-        self.read_time_ms = self.last_time_ms = 0
-        """Slots before the first are done. The second is the last usable slot: later ones belong to times that may not be
-        done, and units due later wait in it."""
+        self.read_time_ms = 0
         self.queue_offset = 0
         # Earliest due time of the messages that were late for the slot that is being read; at least the read time without.
         self._late_due_ms = 0
@@ -121,7 +119,7 @@ class TimerStore:
             state = TimerState(written_ms, state.log_end, state.queue_offset, written_ms + 1)
         queue_offset = min(state.queue_offset, max_queue_offset)
         oldest_ms = self._slot_ms(now_ms) - (self._slots_total - _BLANK_SLOTS) * self._precision_ms
-        self._read_to(max(self._slot_ms(state.read_time_ms), oldest_ms))
+        self.read_time_ms = max(self._slot_ms(state.read_time_ms), oldest_ms)
         self._late_due_ms = state.delivered_before_ms
         problem = self._recover_log(state, sealed, max_physical_offset)
         if problem:
@@ -401,8 +399,7 @@ class TimerStore:
         process continues from here. The read time never decreases.
         """
         if (read_time_ms := self._slot_ms(read_time_ms)) > self.read_time_ms:
-            self._late_due_ms = read_time_ms
-            self._read_to(read_time_ms)
+            self.read_time_ms = self._late_due_ms = read_time_ms
         self.queue_offset = queue_offset
         if queue_offset >= self._whole_from:
             before = delivered_before or (min(self._late_due_ms, self.read_time_ms), 0)
@@ -449,9 +446,10 @@ class TimerStore:
         self._wheel.close()
         self._checkpoint.close()
 
-    def _read_to(self, read_time_ms: int) -> None:
-        self.read_time_ms = read_time_ms
-        self.last_time_ms = read_time_ms + self._wheel.span_ms - _BLANK_SLOTS * self._precision_ms
+    @property
+    def last_time_ms(self) -> int:
+        """Last usable slot time. Later slots belong to times that may not be done; units due later wait in this slot."""
+        return self.read_time_ms + self._wheel.span_ms - _BLANK_SLOTS * self._precision_ms
 
     def _slot_ms(self, time_ms: int) -> int:
         return time_ms - time_ms % self._precision_ms
