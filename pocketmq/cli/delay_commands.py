@@ -19,7 +19,7 @@ _ACTIONS: Final = {
     "cancel": ("cancel messages: they are never delivered", "pocketmq delay cancel --key order-7 --yes"),
     "now": ("deliver messages now instead of at their due time", "pocketmq delay now 7F0000011D5C18B4AAC2CAFE0000"),
 }
-"""What each action does, and an example."""
+"""Meaning of each action, with an example."""
 
 
 def _time(text: str) -> str:

@@ -79,7 +79,7 @@ CHANGEABLE: Final = frozenset({"orderMessageEnable", "serverChannelMaxIdleTimeSe
 """Keys that UPDATE_NAMESRV_CONFIG may change; no addresses or paths."""
 
 UPDATE_RULES: Final = Rules(CHANGEABLE, NAMESRV_KEYS, lambda config, *_: check(config))
-"""What UPDATE_NAMESRV_CONFIG may change."""
+"""Keys that UPDATE_NAMESRV_CONFIG may change."""
 KEPT_FILE: Final = "namesrv.properties"
 """File beside kvConfigPath for the settings changed while a name server without a config file runs; Apache's name too."""
 

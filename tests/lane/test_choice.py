@@ -1,4 +1,4 @@
-"""Which way a broker serves ordinary sends: POCKETMQ_LANE, and whether the lane is built."""
+"""Choice between the compiled lane and the Python path: POCKETMQ_LANE, and whether the lane is built."""
 
 import logging
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What the compiled lane serves, and what it must leave to the Python path: policy, of which `pocketmq.lane` has none."""
+"""Policy of the compiled lane, which itself has none: the requests that it serves, and those left to the Python path."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ _warned: set[str] = set()
 
 @dataclass
 class Partition(InputPartition):  # type: ignore[misc]
-    """What one task reads: a split of the log, or a part of a companion table."""
+    """Share of one task: a split of the log, or a part of a companion table."""
 
     part: Any
 
