@@ -1,4 +1,4 @@
-"""Measurements of a broker: durations and counts for runtime info, tools and metrics, since the start and of the last minute.
+"""Measurements of a broker for runtime info, tools and metrics: durations and counts since the start and of the last minute.
 
 How long it took to store messages is measured once per turn of the event loop. All messages of a turn count with the time
 from the turn's begin, which is when the first of them was read, until their records are written together; with SYNC_FLUSH
