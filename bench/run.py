@@ -271,7 +271,7 @@ class Rounds:
         return table
 
     def judged(self, one: Contestant, other: Contestant, load: Load, key: str) -> str:
-        """Return the median of the rounds' ratios, with the load's target beside Apache; empty if there is none."""
+        """Return the median of the rounds' ratios, with the load's target beside Apache; an empty text without ratios."""
         pairs = zip(self.values(one, load, key), self.values(other, load, key), strict=False)
         ratios = [a / b for a, b in pairs]
         if not ratios or (other.is_floor and key == RATE):

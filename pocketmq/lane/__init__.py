@@ -21,7 +21,7 @@ class LaneMissing(RuntimeError):
 def compiled_lane() -> tuple[Any, str]:
     """Return the compiled module, or None, and a text that says why.
 
-    Raises LaneMissing if POCKETMQ_LANE=1 and there is none, ValueError for another value of that variable.
+    Raises LaneMissing if POCKETMQ_LANE=1 and the module cannot be used, ValueError for another value of that variable.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "0", "1"):

@@ -69,7 +69,7 @@ class Channels:
         self.open: set[Channel] = set()
         self.unwritten: list[Channel] = []
         self.lane: Lane | None = None
-        """Serves the first requests of a read before they are split into frames; None: there is none."""
+        """Function that serves the first requests of a read before they are split into frames; None without a lane."""
         turn.add(Phase.REPLY, self.write)
         self.idle_s = idle_s
         slow_s = limits.slow_connection_seconds

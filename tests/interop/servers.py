@@ -200,8 +200,8 @@ class Apache:
         home = target / "home"
         home.mkdir()
         paths: dict[str, object] = {"storePathRootDir": home / "store", "storePathCommitLog": home / "store" / "commitlog"}
-        nobody = "127.0.0.1:1"
-        broker, _ = Apache(self.version, target / "classes.jsa").start_broker(home, nobody, paths, None)
+        unused_address = "127.0.0.1:1"
+        broker, _ = Apache(self.version, target / "classes.jsa").start_broker(home, unused_address, paths, None)
         broker.stop()
         shutil.rmtree(home)
 

@@ -101,7 +101,7 @@ class OrdinarySends:
         return is_usual and self._lane is not None and config.broker_permission & PERM_WRITE != 0
 
     def _renew(self) -> None:
-        """Make the lane anew for the present answers; there is none for a store host with an IPv6 address."""
+        """Make a new lane with the present template of answers. A store host with an IPv6 address gets no lane."""
         services, tail = self._services, self._tail
         tail.use_lane(None)
         self._store_host, self._trace_on, self._lane = services.store_host, services.config.trace_on, None

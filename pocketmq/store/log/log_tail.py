@@ -28,7 +28,7 @@ class LogTail:
     """End of the log in its last `file`; `end_offset` is the physical offset of the next record. Not thread-safe.
 
     The records of a turn have their dispatch requests in `undispatched`, or units in the compiled lane if it made all of
-    them; the units become requests as soon as a request follows them or somebody asks for requests.
+    them. Units become requests when a request follows them, and when `undispatched` is read.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class LogTail:
         self._request_at = request_at
         self.has_units = False
         """Whether units of the compiled lane wait to be dispatched, behind `_undispatched`. It appends their records to
-        `unwritten`; whoever calls it sets this and `end_offset`."""
+        `unwritten`; its caller sets this flag and `end_offset`."""
         self.unwritten: list[bytes] = []
         """Records that are not in the file yet, as adjacent pieces of the log."""
         self.write_beyond = 0
