@@ -7,11 +7,10 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.record import Record, decode_record
 from pocketmq.store.message_store import MessageStore
 from tests.store.stores import records
-
-QueueKey = tuple[str, int]
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LEVEL_DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)

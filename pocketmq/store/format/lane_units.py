@@ -2,8 +2,7 @@
 
 from typing import Protocol
 
-QueueKey = tuple[str, int]
-"""Topic and queue id."""
+from pocketmq.store.format.message import QueueKey
 
 
 class LaneUnits(Protocol):

@@ -20,6 +20,9 @@ TRANSACTION_UNQUEUED_FLAG: Final = 0x4
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
+QueueKey = tuple[str, int]
+"""Topic and queue id."""
+
 QUEUE_OFFSET_MAX: Final = (1 << 62) // 20
 """Limit of queue offsets, so that positions in a queue's files, of 20 bytes a unit, fit into 64 bits."""
 _FOLDER_NAME_SIZE_MAX: Final = 255

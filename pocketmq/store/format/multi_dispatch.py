@@ -21,6 +21,7 @@ from pocketmq.store.format.message import (
     TRANSACTION_UNQUEUED_FLAG,
     DispatchRequest,
     Message,
+    QueueKey,
 )
 from pocketmq.store.format.properties import decode_properties, encode_properties
 
@@ -31,8 +32,6 @@ _RETRY_PREFIX: Final = "%RETRY%"
 # The names become folders.
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _OFFSET_SIZE_MAX: Final = len(str(QUEUE_OFFSET_MAX))
-
-QueueKey = tuple[str, int]
 
 
 class MultiDispatch:

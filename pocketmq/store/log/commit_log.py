@@ -21,7 +21,6 @@ from pocketmq.store.disk.disk import NO_ROOM, Disk, no_room
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import OpenFiles
-from pocketmq.store.format.lane_units import QueueKey
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
     BLANK_SIZE,
@@ -36,6 +35,7 @@ from pocketmq.store.format.message import (
     Message,
     PutResult,
     PutStatus,
+    QueueKey,
     folder_problem,
 )
 from pocketmq.store.format.multi_dispatch import MultiDispatch, further_request

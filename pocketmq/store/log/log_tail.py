@@ -10,12 +10,13 @@ from typing import Final
 
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.format.lane_units import LaneUnits, QueueKey
+from pocketmq.store.format.lane_units import LaneUnits
 from pocketmq.store.format.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_TYPE_MASK,
     TRANSACTION_UNQUEUED_FLAG,
     DispatchRequest,
+    QueueKey,
 )
 
 # Bytes that are buffered within a turn before they are written.

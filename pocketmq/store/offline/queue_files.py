@@ -23,10 +23,11 @@ from pocketmq.store.format.layout import (
     EXT_ADDRESS_MAX,
     dtype_of,
 )
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.record_chain import Bytes, field_view
 from pocketmq.store.offline.file_bytes import FileBytes
 from pocketmq.store.offline.log_walk import written_end
-from pocketmq.store.offline.store_folder import DamagedFileError, QueueKey, Row, RowFile, StoreFolder
+from pocketmq.store.offline.store_folder import DamagedFileError, Row, RowFile, StoreFolder
 
 Units = npt.NDArray[Any]  # of CONSUME_QUEUE_UNIT_DTYPE
 Numbers = npt.NDArray[np.int64]

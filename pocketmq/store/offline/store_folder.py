@@ -14,12 +14,11 @@ import numpy as np
 
 from pocketmq.store.format.config_document import Document, decode_document
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.record_chain import Bytes
 from pocketmq.store.offline.file_bytes import FileBytes, Files, KeptOpenFiles, files_of
 
 log = logging.getLogger(__name__)
-
-QueueKey = tuple[str, int]
 
 _ROW_NAME_DIGITS: Final = 20
 _INDEX_NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS

@@ -22,6 +22,7 @@ from pocketmq.store.format.message import (
     TRANSACTION_TYPE_MASK,
     TRANSACTION_UNQUEUED_FLAG,
     Arrival,
+    QueueKey,
 )
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX, MultiDispatch
 from pocketmq.store.format.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties
@@ -30,7 +31,7 @@ from pocketmq.store.format.record_window import PropertyText, RecordWindow
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.queue.consume_queue import ConsumeQueue, Units
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 _SPACE: Final = ord(" ")
 

@@ -11,11 +11,9 @@ from typing import Final
 from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
-from pocketmq.store.format.message import folder_problem, queue_folder, topic_folder
+from pocketmq.store.format.message import QueueKey, folder_problem, queue_folder, topic_folder
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
-
-QueueKey = tuple[str, int]
 
 # 300,000 units, the default of mappedFileSizeConsumeQueue in Apache.
 FILE_SIZE_DEFAULT: Final = 300_000 * CONSUME_QUEUE_UNIT_SIZE

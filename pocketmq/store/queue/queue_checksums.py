@@ -14,8 +14,9 @@ from isal.isal_zlib import crc32
 
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.mapped_file import file_name
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 log = logging.getLogger("store")
 

@@ -23,13 +23,14 @@ from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import RECORD_SIZE_MIN
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log import quarantine
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.offline.log_walk import LogWalk, valid_behind
 from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.queue_checksums import SumCheck
 from pocketmq.store.recovery import recovery_start
 from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd

@@ -12,6 +12,7 @@ from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.mapped_file import MappedFile, file_name
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.format.layout import BLANK_SIZE, HOLE_TAGS_CODE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from pocketmq.store.format.record import (
     BadRecordError,
@@ -24,7 +25,7 @@ from pocketmq.store.format.record import (
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.offline.log_walk import LogWalk, candidates, written_end
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore, QueueKey
+from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
 
 # The search for a start position ends when at most this many bytes would be read unnecessarily.

@@ -9,11 +9,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.format.message import INNER_BATCH_FLAG, SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG
+from pocketmq.store.format.message import INNER_BATCH_FLAG, SCHEDULE_TOPIC, TRANSACTION_UNQUEUED_FLAG, QueueKey
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, MultiDispatch
 from pocketmq.store.format.properties import DELAY, decode_properties
 from pocketmq.store.format.record_window import RecordWindow
-from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store.queue.bulk_dispatch import indexed_keys, indexed_tags, tag_hashes, topics_of
 
 # Light queues (%LMQ%) have queue id 0.

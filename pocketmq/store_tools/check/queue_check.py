@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from pocketmq.store.format.layout import BLANK_UNIT_SIZE, HOLE_TAGS_CODE
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.record import Record
 from pocketmq.store.offline.log_walk import Gap, read_record
 from pocketmq.store.offline.queue_files import QueueFiles
-from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.finding import Findings
 from pocketmq.store_tools.check.range_check import REPAIR_QUEUES, QueueExtent
 from pocketmq.store_tools.files.store_files import StoreFiles

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CONSUME_QUEUE_UNIT_DTYPE, EXT_ADDRESS_MAX
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.offline.log_walk import Gap, LogWalk, first_valid
 from pocketmq.store.offline.queue_files import QueueFiles, ext_row, ext_units
-from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.expected import Expected
 from pocketmq.store_tools.check.finding import Findings
 from pocketmq.store_tools.check.index_check import MISSING_KEPT_MAX, IndexFileCheck, Missing, compare_keys

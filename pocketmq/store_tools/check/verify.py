@@ -10,10 +10,10 @@ from typing import Final
 
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import QUEUE_OFFSET_POSITION
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.offline.index_files import index_file, index_files
 from pocketmq.store.offline.log_walk import why_invalid
 from pocketmq.store.offline.queue_files import QueueFiles
-from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.check.finding import Finding, Findings, Severity
 from pocketmq.store_tools.check.index_check import REPAIR_INDEX, IndexFileCheck, check_chains
 from pocketmq.store_tools.check.log_check import CUT, PATIENCE_S, POLL_S, RANGE_SIZE, LogCheck, OnProgress

@@ -9,12 +9,12 @@ import msgspec
 
 from pocketmq.store.format.java_hash import tags_code
 from pocketmq.store.format.key_hash import key_hashes
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import Record, decode_record
 from pocketmq.store.offline.index_files import index_files
 from pocketmq.store.offline.log_walk import LogWalk, first_valid, read_record
 from pocketmq.store.offline.queue_files import QueueFiles, newest_record_end
-from pocketmq.store.offline.store_folder import QueueKey
 from pocketmq.store_tools.files.store_files import StoreFiles
 
 _TIME_MAX_MS: Final = (1 << 63) - 1

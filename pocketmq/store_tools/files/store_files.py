@@ -4,8 +4,9 @@ import fcntl
 import os
 import struct
 
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.offline.file_bytes import KeptOpenFiles
-from pocketmq.store.offline.store_folder import QueueKey, Row, StoreFolder, names_in, row_of
+from pocketmq.store.offline.store_folder import Row, StoreFolder, names_in, row_of
 
 
 class NotAStoreError(Exception):
