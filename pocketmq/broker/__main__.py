@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
         from pocketmq.broker.config_updates import KEPT_FILE
+        from pocketmq.proxy.config import GrpcConfig
         from pocketmq.remoting.tls import TlsConfig
         from pocketmq.runtime import lifecycle, pid_file
         from pocketmq.runtime.clock import SystemClock, VirtualClock
@@ -29,14 +30,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.store.config import MessageStoreConfig
 
         kept = Path(MessageStoreConfig().store_path(KEPT_FILE))
-        declared = [BrokerConfig, MessageStoreConfig, TlsConfig, LogConfig]
-        config, store_config, tls_config, log_config = server_arguments.configure(
+        declared = [BrokerConfig, MessageStoreConfig, TlsConfig, LogConfig, GrpcConfig]
+        config, store_config, tls_config, log_config, grpc_config = server_arguments.configure(
             PROGRAM, arguments, declared, IGNORED_KEYS, kept
         )
     server_arguments.set_up_logs(PROGRAM, log_config, "broker.log")
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
     file = None if arguments.config_file is None else arguments.config_file.absolute()
-    broker = Broker(config, store_config, None, clock, tls_config, config_file=file, more_configs=[log_config])
+    broker = Broker(
+        config, store_config, None, clock, tls_config, config_file=file, more_configs=[log_config], grpc_config=grpc_config
+    )
     with pid_file.registered(PROGRAM, store_config.store_path_root_dir):
         if config.metrics_port is None:
             exit_code = lifecycle.run(broker, PROGRAM, _say_ready)
@@ -63,7 +66,7 @@ def _say_ready(broker: "Broker") -> None:
     name_servers = broker.config.namesrv_addr
     known = f" and name server is {name_servers}" if name_servers else ""
     print(
-        f"The broker[{name}, {address}] boot success. serializeType=JSON{known}, address={address}",
+        f"{broker.grpc_line}The broker[{name}, {address}] boot success. serializeType=JSON{known}, address={address}",
         flush=True,
     )
 

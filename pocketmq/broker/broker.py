@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.broker import wiring
 from pocketmq.broker.access.access_table import needs_admin
@@ -28,6 +28,7 @@ from pocketmq.broker.startup.priority import run_in_real_time
 from pocketmq.broker.stats.stats import SAMPLE_STEP_S
 from pocketmq.broker.wiring.measuring import samplers
 from pocketmq.lane import LaneMissing, compiled_lane
+from pocketmq.proxy.config import GrpcConfig
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT
@@ -41,6 +42,9 @@ from pocketmq.runtime.timers import Timer
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import NO_ROOM, Disk, StoreError, no_room
 from pocketmq.store.disk.file_disk import FileDisk
+
+if TYPE_CHECKING:
+    from pocketmq.proxy.server import GrpcServer
 
 log = logging.getLogger("broker")
 
@@ -61,9 +65,10 @@ class Broker:
     def __init__(
         self, config: BrokerConfig, store_config: MessageStoreConfig, disk: Disk | None = None, clock: Clock | None = None,
         tls_config: TlsConfig | None = None, config_file: Path | None = None, more_configs: Sequence[Any] = (),
+        grpc_config: GrpcConfig | None = None,
     ) -> None:  # fmt: skip
         """`config_file`: where changes of the config are written. None: `config/broker.properties` of a store on disk.
-        `more_configs`: further configs whose keys are shown to tools."""
+        `more_configs`: further configs whose keys are shown to tools. Without `grpc_config` there is no gRPC port."""
         self.config = config
         self.store_config = store_config
         self.port = 0
@@ -80,7 +85,9 @@ class Broker:
         self._clock = clock or SystemClock()
         self._disk = disk or FileDisk()
         self._config_file = config_file
-        self._more_configs = (self._tls_config, *more_configs)
+        self.grpc_config = grpc_config or GrpcConfig()
+        self._front: GrpcServer | None = None
+        self._more_configs = (self._tls_config, self.grpc_config, *more_configs)
         if config_file is None and isinstance(self._disk, FileDisk):
             self._config_file = Path(store_config.store_path(KEPT_FILE))
         self._server: RemotingServer | None = None
@@ -127,6 +134,23 @@ class Broker:
         if config.real_time_priority:
             run_in_real_time(config.real_time_priority)
         await services.registration.start()
+        await self._serve_grpc(services)
+
+    async def _serve_grpc(self, services: Services) -> None:
+        """Open the port for gRPC clients if it is configured. Raises StartError."""
+        if self.grpc_config.grpc_server_port is None or self.store_config.is_slave or self._server is None:
+            return
+        try:
+            from pocketmq.broker.grpc_front import grpc_server
+        except ImportError as missing:
+            raise StartError(f"grpcServerPort: {missing.name} is not installed: pip install 'pocketmq[grpc]'") from missing
+        self._front = grpc_server(services, self._server, self.grpc_config, self._tls_config)
+        await self._front.start(self.config.bind_address)
+
+    @property
+    def grpc_line(self) -> str:
+        """The line that names the gRPC port; empty without one."""
+        return "" if self._front is None else f"gRPC: {self.address.rpartition(':')[0]}:{self._front.port}\n"
 
     def _build(self, port: int) -> Services:
         with self._start_errors():
@@ -284,6 +308,8 @@ class Broker:
         """Stop cleanly. Harmless when the broker is not started, or only partly."""
         for timer in self._housekeeping:
             timer.cancel()
+        if self._front is not None:
+            await self._front.stop()
         if self._is_serving:
             await self.services.registration.stop()
             if self.services.acting_master is not None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pocketmq.broker.config import IGNORED_KEYS as BROKER_IGNORED_KEYS
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.proxy.config import GrpcConfig
 from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import config_file
 from pocketmq.runtime.apache_keys import NAMESRV_KEYS
@@ -19,7 +20,7 @@ from pocketmq.store.config import MessageStoreConfig
 NAMESRV_PORT: Final = 9876
 COMMIT_LOG_FILE_SIZE: Final = 64 << 20
 """Size of log files, suitable for a development machine; Apache's default is 1 GiB."""
-BROKER_CLASSES: Final = (BrokerConfig, MessageStoreConfig, TlsConfig)
+BROKER_CLASSES: Final = (BrokerConfig, MessageStoreConfig, TlsConfig, GrpcConfig)
 NAMESRV_CLASSES: Final = (NamesrvConfig, TlsConfig)
 _ALL_CLASSES: Final = (*BROKER_CLASSES, NamesrvConfig, LogConfig)
 _IGNORED_KEYS: Final = {**NAMESRV_KEYS, **BROKER_IGNORED_KEYS}

@@ -1,7 +1,9 @@
 """`pocketmq up`: a name server and a broker in one process, for development; with --cluster, a process for each server."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +14,13 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.metrics.broker_source import BrokerSource
 from pocketmq.cli import settings
-from pocketmq.cli.up_command import BROKER_PORT_DISTANCE
+from pocketmq.cli.up_command import BROKER_PORT_DISTANCE, GRPC_PORT_DISTANCE
 from pocketmq.metrics.family import Source
 from pocketmq.metrics.monitored import Monitored
 from pocketmq.namesrv.config import KEPT_FILE as NAMESRV_KEPT_FILE
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.namesrv.namesrv_source import NamesrvSource
+from pocketmq.proxy.config import GRPC_PORT
 from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import SystemClock, VirtualClock
 from pocketmq.runtime.command_line.commands import say, warn
@@ -129,7 +132,9 @@ def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:
         "listenPort": str(settings.NAMESRV_PORT if options.port is None else options.port),
         "kvConfigPath": "" if options.memory else str(root / "namesrv" / "kvConfig.json"),
     }
-    (broker_config, store, tls), _ = bind(settings.BROKER_CLASSES, broker_keys)
+    (broker_config, store, tls, grpc), _ = bind(settings.BROKER_CLASSES, broker_keys)
+    if "grpcServerPort" not in given:
+        grpc.grpc_server_port = _grpc_port(options.port, broker_config.bind_address)
     (namesrv_config, _), _ = bind(settings.NAMESRV_CLASSES, namesrv_keys)
     if options.advertise:
         host, _, advertised_port = options.advertise.partition(":")
@@ -141,7 +146,7 @@ def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:
     clock = VirtualClock(SystemClock().message_time_ms()) if options.test_clock else None
     namesrv = NameServer(namesrv_config, tls_config=tls)
     disk = MemoryDisk() if options.memory else None
-    make_broker = partial(Broker, broker_config, store, disk, clock, tls, config_file=config_file)
+    make_broker = partial(Broker, broker_config, store, disk, clock, tls, config_file=config_file, grpc_config=grpc)
     return Both(namesrv, broker_config, make_broker), "memory" if options.memory else str(root)
 
 
@@ -149,6 +154,21 @@ def _broker_port(port: int | None) -> int:
     if port in (None, settings.NAMESRV_PORT):
         return BROKER_PORT
     return port + BROKER_PORT_DISTANCE if port else 0
+
+
+def _grpc_port(port: int | None, host: str) -> int | None:
+    """Return the port for gRPC clients; None without gRPC's library, or if the port is taken."""
+    if find_spec("grpc") is None:
+        return None
+    grpc_port = GRPC_PORT if port in (None, settings.NAMESRV_PORT) else port + GRPC_PORT_DISTANCE if port else 0
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, grpc_port))
+        except OSError as error:
+            warn(f"gRPC clients are not served: {host}:{grpc_port}: {reason(error)} (grpcServerPort sets another port)")
+            return None
+    return grpc_port
 
 
 def _say_ready(monitored: Monitored[Both], where: str) -> None:
@@ -162,7 +182,7 @@ def _say_ready(monitored: Monitored[Both], where: str) -> None:
     say(
         f"The Name Server boot success. address={address}\n"
         f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}\n"
-        f"{monitored.ready_line}"
+        f"{both.broker.grpc_line}{monitored.ready_line}"
         f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest\n",
         end="",
     )

@@ -12,6 +12,8 @@ from pocketmq.runtime.command_line.server_command import TEST_CLOCK_HELP
 
 BROKER_PORT_DISTANCE = 10
 """Distance between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""
+GRPC_PORT_DISTANCE = 20
+"""Distance between the name server's port and the one for gRPC clients."""
 
 
 @click.command(
@@ -27,9 +29,9 @@ pocketmq up --advertise 192.168.0.7
 )
 @click.option(
     "--port",
-    type=WholeNumber(0, 65535 - BROKER_PORT_DISTANCE - 1),
-    help="The name server's port (9876; the broker's is then 10911). With another N the broker takes N + 10, with 0 both "
-    "get free ports.",
+    type=WholeNumber(0, 65535 - GRPC_PORT_DISTANCE),
+    help="The name server's port (9876; the broker's is then 10911, that for gRPC clients 8081). With another N the broker "
+    "takes N + 10 and gRPC N + 20, with 0 all get free ports.",
 )
 @click.option("--memory", is_flag=True, help="Keep the store in memory; it is lost when the program ends.")
 @click.option("--store", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the store (./pocketmq-store).")

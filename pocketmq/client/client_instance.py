@@ -44,7 +44,7 @@ class ClientInstance:
 
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
         """`namesrv`: HOST:PORT, several separated by `;`. Raises ValueError, or StartError for unusable certificates."""
-        addresses = _addresses(namesrv)
+        addresses = addresses_of(namesrv)
         self.remoting = access.client(broker_requests.ROUTES, self)
         self.routes = Routes(self.remoting, addresses)
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
@@ -201,7 +201,7 @@ class ClientInstance:
             self._unreachable.pop(address, None)  # the broker has registered again
 
 
-def _addresses(namesrv: str) -> list[str]:
+def addresses_of(namesrv: str) -> list[str]:
     if not isinstance(namesrv, str):
         raise TypeError(f"namesrv must be str, HOST:PORT, several separated by ';', not {type(namesrv).__name__}")
     addresses = [address.strip() for address in namesrv.replace(",", ";").split(";") if address.strip()]

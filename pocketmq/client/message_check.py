@@ -23,8 +23,8 @@ _LEGAL_NAME_SHOWN: Final = "letters, digits, '_', '-', '%' and '|'"
 _SHOWN_SIZE_MAX: Final = 100
 _SEPARATORS: Final = ("\0", "\x01", "\x02")
 
-_OWN_FIELDS: Final = {"TAGS": "tags", "KEYS": "keys", "DELAY": "delay_level"}
-_RESERVED: Final = frozenset(
+OWN_FIELDS: Final = {"TAGS": "tags", "KEYS": "keys", "DELAY": "delay_level"}
+RESERVED: Final = frozenset(
     (
         *("REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
         *("TRAN_MSG", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "__transactionId__", "PGROUP"),
@@ -114,15 +114,15 @@ def check_user_properties(properties: Any) -> None:
         _check_text(f"property {_shown(name)}", value)
         if not name or not value:
             raise ValueError(f"property {_shown(name)} has an empty name or value, which brokers drop: remove it")
-        if name in _OWN_FIELDS:
-            raise ValueError(f"property {name} is reserved: use {_OWN_FIELDS[name]}= of the message instead")
-        if name in _RESERVED:
+        if name in OWN_FIELDS:
+            raise ValueError(f"property {name} is reserved: use {OWN_FIELDS[name]}= of the message instead")
+        if name in RESERVED:
             raise ValueError(f"property {name} is reserved for brokers and consumers: use another name")
 
 
 def sender_properties(properties: dict[str, str]) -> dict[str, str]:
     """Return those properties of a received message that its sender gave, except tags, keys and delay level."""
-    return {name: value for name, value in properties.items() if name not in _OWN_FIELDS and name not in _RESERVED}
+    return {name: value for name, value in properties.items() if name not in OWN_FIELDS and name not in RESERVED}
 
 
 def check_properties_size(text: str) -> None:

@@ -4,7 +4,6 @@ async with Producer("127.0.0.1:9876", "orders") as producer:
     await producer.send(Message("TopicTest", b"hello", tags="a", delay_level=3))
 """
 
-import base64
 import contextlib
 import itertools
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from pocketmq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
 )
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader
+from pocketmq.remoting.recall_handle import decode_recall_handle
 from pocketmq.store.format.properties import DELAY, UNIQ_KEY
 
 RETRIES: Final = 2
@@ -145,8 +145,8 @@ class Producer:
         self._lifecycle.check_started()
         check_topic(topic)
         try:
-            broker_name = base64.urlsafe_b64decode(recall_handle + "=" * (-len(recall_handle) % 4)).decode().split(" ")[2]
-        except (ValueError, IndexError, TypeError):
+            broker_name = decode_recall_handle(recall_handle).broker_name
+        except (ValueError, TypeError):
             raise ValueError(f"recall_handle {recall_handle!r} is invalid: use that of a SendResult") from None
         await self.instance.routes.route(topic)
         header = RecallMessageRequestHeader(topic, recall_handle, self.group)
@@ -237,7 +237,7 @@ class Producer:
 
 
 def send_header(
-    group: str, topic: str, queue: MessageQueue, properties: str, flag: int, **about: Any
+    group: str, topic: str, queue: MessageQueue, properties: str, flag: int, sys_flag: int = 0, **about: Any
 ) -> SendMessageRequestHeader:
     """Return the header of a send to a queue, now. `about`: further fields."""
     return SendMessageRequestHeaderV2(
@@ -245,7 +245,7 @@ def send_header(
         topic=topic,
         default_topic=DEFAULT_TOPIC,
         queue_id=queue.queue_id,
-        sys_flag=0,
+        sys_flag=sys_flag,
         born_timestamp=now_ms(),
         flag=flag,
         properties=properties,

@@ -9,7 +9,6 @@ from pocketmq.remoting.fair_share import FairShare
 from pocketmq.remoting.frame import FrameError
 from pocketmq.remoting.layout import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits, PinnedBytes
-from pocketmq.remoting.signature import Credentials
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Phase, Turn
@@ -50,17 +49,15 @@ class Channels:
         turn: Turn,
         timers: Timers,
         idle_s: float = IDLE_S,
-        credentials: Credentials | None = None,
         limits: ConnectionLimits | None = None,
         *,
         is_server: bool = False,
         frame_size_max: int = FRAME_SIZE_MAX,
     ) -> None:
-        """`credentials` sign the requests that this side sends; None: not signed. `is_server`: peers must send first, and
+        """`is_server`: peers must send first, and
         requests to peers that do not read are dropped. `frame_size_max`: limit of a frame that is read."""
         self.turn = turn
         self.timers, self.clock = timers, timers.clock
-        self.credentials = credentials
         self.limits = limits = limits or ConnectionLimits()
         self.is_server = is_server
         self.share = FairShare(timers)

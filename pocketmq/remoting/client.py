@@ -8,7 +8,8 @@ routes given to the constructor, as in a server.
 
 import asyncio
 import ssl
-from typing import Any, Final
+from copy import copy
+from typing import Any, Final, Self
 
 from pocketmq.remoting.channels import ChannelClosed, Channels, NeverHeard
 from pocketmq.remoting.codes import ResponseCode
@@ -17,6 +18,7 @@ from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.layout import CLIENT_FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.remoting.sender import OURSELVES, Sender
 from pocketmq.remoting.server import Channel
 from pocketmq.remoting.signature import Credentials
 from pocketmq.remoting.tls import ReloadingContext
@@ -48,13 +50,21 @@ class RemotingClient:
         credentials: Credentials | None = None,
     ) -> None:
         """Without `tls` connections are plain; without `credentials` requests are not signed."""
-        self._channels = Channels(
-            turn, timers, credentials=credentials, limits=_LIMITS, frame_size_max=CLIENT_FRAME_SIZE_MAX
-        )
-        self._dispatcher = Dispatcher(services, table or {})
+        self._channels = Channels(turn, timers, limits=_LIMITS, frame_size_max=CLIENT_FRAME_SIZE_MAX)
+        self._table = table or {}
+        self._dispatcher = Dispatcher(services, self._table)
+        self._sender = OURSELVES if credentials is None else Sender(credentials=credentials)
         self._tls = tls
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._by_address: dict[str, Channel] = {}
+
+    def in_the_name_of(self, sender: Sender, services: Any) -> Self:
+        """Return a client with connections of its own, whose requests name `sender` and whose servers' requests are served
+        with `services`. It shares the rest with this client, which must be closed last."""
+        other = copy(self)
+        other._sender, other._dispatcher = sender, Dispatcher(services, self._table)
+        other._connecting, other._by_address = {}, {}
+        return other
 
     async def channel(self, address: str) -> Channel:
         """Return the open connection to `address`; connect if necessary. Raises OSError or TimeoutError."""
@@ -116,10 +126,16 @@ class RemotingClient:
         if channel is not None:
             channel.close()
 
-    async def close(self) -> None:
-        """Close all connections; pending requests fail with ChannelClosed."""
+    def disconnect_all(self) -> None:
+        """Close the connections of this client, and none of those made in the name of others."""
         for task in list(self._connecting.values()):
             task.cancel()
+        for address in list(self._by_address):
+            self.disconnect(address)
+
+    async def close(self) -> None:
+        """Close all connections; pending requests fail with ChannelClosed."""
+        self.disconnect_all()
         self._channels.close()
         await asyncio.sleep(0)
 
@@ -134,7 +150,7 @@ class RemotingClient:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):  # wait_for of 3.11 may swallow a cancellation
                 _, channel = await loop.create_connection(
-                    lambda: Channel(self._channels, self._dispatcher),
+                    lambda: Channel(self._channels, self._dispatcher, self._sender),
                     host.strip("[]"),
                     int(port),
                     ssl=None if self._tls is None else self._tls.context,

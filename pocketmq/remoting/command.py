@@ -19,7 +19,7 @@ from pocketmq.remoting.frame import Frame, FrameError, frame_head
 from pocketmq.remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
 from pocketmq.remoting.header_keys import KEYS_MAX, HeaderError, decode_fields, not_a_command, too_many_keys
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT, CLIENT_FRAME_SIZE_MAX, HEADER_SIZE_MAX
-from pocketmq.remoting.signature import Credentials
+from pocketmq.remoting.sender import OURSELVES, Sender
 from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
 
 log = logging.getLogger("remoting")
@@ -31,7 +31,6 @@ Body = Buffer | Sequence[Buffer]
 
 _I16 = struct.Struct(">H")
 _I32 = struct.Struct(">I")
-_LANGUAGE_BYTE = LanguageCode[LANGUAGE].value
 _LANGUAGE_NAMES = {language.value: language.name for language in LanguageCode}
 
 
@@ -191,17 +190,19 @@ def _take(data: bytes, position: int, length_format: struct.Struct) -> tuple[byt
     return data[start : start + length], start + length
 
 
-def _encode_binary(code: int, version: int, opaque: int, flag: int, remark: str | None, ext: dict[str, str] | None) -> bytes:
+def _encode_binary(
+    code: int, sender: Sender, opaque: int, flag: int, remark: str | None, ext: dict[str, str] | None
+) -> bytes:
     entries = bytearray()
     for name, value in (ext or {}).items():
         name_bytes, value_bytes = name.encode(), value.encode()
         entries += _I16.pack(len(name_bytes)) + name_bytes + _I32.pack(len(value_bytes)) + value_bytes
     remark_bytes = (remark or "").encode()
-    fixed = BINARY_FIXED_STRUCT.pack(code, _LANGUAGE_BYTE, version, opaque, flag)
+    fixed = BINARY_FIXED_STRUCT.pack(code, LanguageCode[sender.language].value, sender.version, opaque, flag)
     return b"".join((fixed, _I32.pack(len(remark_bytes)), remark_bytes, _I32.pack(len(entries)), entries))
 
 
-_JSON_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+_JSON_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}'
 
 
 @lru_cache(maxsize=256)
@@ -216,19 +217,15 @@ def _remark_json(remark: str | None) -> bytes:
     return _short_remark_json(remark) if len(remark) <= QUOTE_SIZE_MAX else b',"remark":' + msgspec.json.encode(remark)
 
 
-def _encode_json(code: int, opaque: int, flag: int, remark: str | None, ext: bytes | None) -> bytes:
-    return b'{"code":%d%b,"flag":%d,"language":"%b","opaque":%d%b%b' % (
-        code,
-        b"" if ext is None else b',"extFields":' + ext,
-        flag,
-        LANGUAGE.encode(),
-        opaque,
-        _remark_json(remark),
-        _JSON_TAIL,
-    )
+_JSON_REQUEST = b'{"code":%d%b,"flag":%d,"language":"%b","opaque":%d' + _JSON_TAIL
 
 
-_JSON_RESPONSE = b'{"code":%d%b%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL
+def _encode_json(code: int, sender: Sender, opaque: int, flag: int, ext: bytes | None) -> bytes:
+    ext_fields = b"" if ext is None else b',"extFields":' + ext
+    return _JSON_REQUEST % (code, ext_fields, flag, sender.language.encode(), opaque, sender.version)
+
+
+_JSON_RESPONSE = b'{"code":%d%b%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL % VERSION
 
 
 class Response(msgspec.Struct, eq=False):
@@ -258,7 +255,7 @@ class Response(msgspec.Struct, eq=False):
             remark = remark_of(remark)
         if serialize_type == ROCKETMQ:
             ext = None if header is None else ext_map(header)
-            return _encode_binary(self.code, VERSION, opaque, FLAG_RESPONSE, remark, ext)
+            return _encode_binary(self.code, OURSELVES, opaque, FLAG_RESPONSE, remark, ext)
         # A shorter form of `_encode_json`, because every answer takes this path.
         key, ext_fields = (b"", b"") if header is None else (b',"extFields":', ext_json(header))
         remark_json = b"" if remark is None else _remark_json(remark)
@@ -273,27 +270,27 @@ def encode_request(
     *,
     oneway: bool = False,
     serialize_type: int = JSON,
-    credentials: Credentials | None = None,
+    sender: Sender = OURSELVES,
 ) -> list[Buffer]:
-    """Return the buffers of a request frame, signed if there are `credentials`.
+    """Return the buffers of a request frame, signed if the sender has credentials.
 
     Raises TypeError or ValueError if it cannot be encoded. Checked here, because an error at the write would also fail the
     other requests written together with it.
     """
     _check_body(body)
     flag = FLAG_ONEWAY if oneway else 0
-    if credentials is not None:
-        ext = credentials.signed({} if header is None else ext_map(header), _joined(body))
+    if sender.credentials is not None:
+        ext = sender.credentials.signed({} if header is None else ext_map(header), _joined(body))
     elif serialize_type == ROCKETMQ and header is not None:
         ext = ext_map(header)
     else:
         ext = None
     if serialize_type == ROCKETMQ:
-        head = _encode_binary(code, VERSION, opaque, flag, None, ext)
+        head = _encode_binary(code, sender, opaque, flag, None, ext)
     elif ext is not None:
-        head = _encode_json(code, opaque, flag, None, msgspec.json.encode(ext))
+        head = _encode_json(code, sender, opaque, flag, msgspec.json.encode(ext))
     else:
-        head = _encode_json(code, opaque, flag, None, None if header is None else ext_json(header))
+        head = _encode_json(code, sender, opaque, flag, None if header is None else ext_json(header))
     if len(head) > HEADER_SIZE_MAX:
         raise ValueError(f"the header of request code {code} has {len(head)} bytes, the limit is {HEADER_SIZE_MAX}")
     out: list[Buffer] = []

@@ -8,42 +8,50 @@ difference: requests may be answered late, servers may send requests, and either
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Buffer
-from pocketmq.remoting.dispatch import Route
-from pocketmq.remoting.server import Channel, RemotingServer
+from pocketmq.remoting.dispatch import Dispatcher, Route
+from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 
-LOCAL: Final = ("127.0.0.1", 0)
+
+class Served(Protocol):
+    """The part of a RemotingServer that a connection in memory needs."""
+
+    @property
+    def channels(self) -> Channels: ...
+    @property
+    def dispatcher(self) -> Dispatcher: ...
+    @property
+    def listeners(self) -> Sequence[object]: ...
 
 
 class LocalClient(RemotingClient):
-    """Connections to `servers`, by address. `peer`: host and port that the servers see, such as those of a gRPC client."""
+    """Connections to `servers`, by address."""
 
     def __init__(
         self,
         turn: Turn,
         timers: Timers,
-        servers: Mapping[str, RemotingServer],
+        servers: Mapping[str, Served],
         table: dict[int, Route] | None = None,
         services: Any = None,
-        peer: tuple[str, int] = LOCAL,
     ) -> None:
         super().__init__(turn, timers, table, services)
         self._servers = servers
-        self._peer = peer
 
     async def _connect(self, address: str) -> Channel:
         server = self._servers.get(address)
         if server is None or not server.listeners:
             raise ConnectionRefusedError(f"{address} is not served by this process")
-        near = self._by_address[address] = Channel(self._channels, self._dispatcher)
+        near = self._by_address[address] = Channel(self._channels, self._dispatcher, self._sender)
         far = Channel(server.channels, server.dispatcher)
-        ends = _End(near, (address.rpartition(":")[0], int(address.rpartition(":")[2]))), _End(far, self._peer)
+        ends = _End(near, (address.rpartition(":")[0], int(address.rpartition(":")[2]))), _End(far, self._sender.peer)
         for end, other in zip(ends, reversed(ends), strict=True):
             end.other = other
             end.channel.connection_made(end)

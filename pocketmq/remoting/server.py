@@ -27,6 +27,7 @@ from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
 from pocketmq.remoting.listener import Connection, Listener, TlsListener, admission_of
+from pocketmq.remoting.sender import OURSELVES, Sender
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import NEVER, Turn
@@ -59,8 +60,8 @@ _NOT_SERVED: Final = _THROTTLED | _WORKING  # reasons for which requests already
 class Channel(Connection):
     """One connection. `attachments` holds data that handlers keep for the connection, by name."""
 
-    def __init__(self, channels: Channels, dispatcher: Dispatcher) -> None:
-        self._channels = channels
+    def __init__(self, channels: Channels, dispatcher: Dispatcher, sender: Sender = OURSELVES) -> None:
+        self._channels, self._sender = channels, sender
         self._serve = dispatcher.serve
         self._frames = FrameBuffer(channels.frame_size_max, channels.header_size_max, 2 * SERVED_AT_ONCE)
         self._out: list[Buffer] = []
@@ -352,8 +353,7 @@ class Channel(Connection):
         """Send a request without an answer. A server drops it if the peer does not read."""
         if self._channels.is_server and not self.is_writable:
             return
-        credentials = self._channels.credentials
-        self._request(encode_request(code, header, body, self._next_opaque(), oneway=True, credentials=credentials))
+        self._request(encode_request(code, header, body, self._next_opaque(), oneway=True, sender=self._sender))
 
     def invoke(
         self, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
@@ -370,7 +370,7 @@ class Channel(Connection):
             future.set_exception(NotReading(f"{self.remote_address} does not read, or has too many unanswered requests"))
             return future
         opaque = self._next_opaque()
-        request = encode_request(code, header, body, opaque, credentials=self._channels.credentials)
+        request = encode_request(code, header, body, opaque, sender=self._sender)
         self._waiting[opaque] = future
         self._request(request)
         timer = self._channels.timers.after(timeout_s, lambda: self._expire(opaque, code, timeout_s))

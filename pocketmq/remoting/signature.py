@@ -34,6 +34,13 @@ class Signer:
         block = key.ljust(_BLOCK_SIZE, b"\0")
         self._inner, self._outer = hashlib.sha1(block.translate(_INNER)), hashlib.sha1(block.translate(_OUTER))
 
+    def digest(self, text: bytes) -> bytes:
+        """Return the HMAC of a text, which gRPC clients sign."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(text)
+        outer.update(inner.digest())
+        return outer.digest()
+
     def sign(self, ext: Mapping[str, str], body: bytes) -> bytes:
         """Return the signature of a request with these fields and this body, in base64, as brokers of 4.9 expect it."""
         fields = dict(ext)
@@ -43,11 +50,8 @@ class Signer:
     def _sign_all(self, ext: Mapping[str, str], body: bytes) -> bytes:
         fields = dict(ext)
         fields.pop(SIGNATURE, None)
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update("".join(map(fields.__getitem__, sorted(fields))).encode())
-        inner.update(body)
-        outer.update(inner.digest())
-        return b2a_base64(outer.digest(), newline=False)
+        text = "".join(map(fields.__getitem__, sorted(fields))).encode()
+        return b2a_base64(self.digest(b"".join((text, body))), newline=False)
 
     def is_signed(self, ext: Mapping[str, str], body: bytes) -> bool:
         """Return whether the signature is correct, with or without UNIQUE_KEY_QUERY. Compares in constant time."""
@@ -64,6 +68,8 @@ class Credentials:
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
+    signer: Signer | None = field(default=None, repr=False, compare=False)
+    """Signer of the account, in place of its secret key."""
 
     def signed(self, ext: Mapping[str, str], body: bytes) -> dict[str, str]:
         """Return the fields of a request with access key, token and signature."""
@@ -75,4 +81,4 @@ class Credentials:
 
     @cached_property
     def _signer(self) -> Signer:
-        return Signer(self.secret_key.encode())
+        return self.signer or Signer(self.secret_key.encode())

@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from pocketmq.broker.broker import Broker
-from pocketmq.broker.pop.pop_record import Handle
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -16,6 +15,7 @@ from pocketmq.remoting.headers.pop import (
     PopMessageRequestHeader,
 )
 from pocketmq.remoting.headers.send import SendMessageRequestHeader
+from pocketmq.remoting.pop_handle import Handle
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.format.properties import decode_properties

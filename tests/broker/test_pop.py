@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from pocketmq.broker.pop.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Handle
+from pocketmq.broker.pop.pop_record import FIRST_POP_TIME, REVIVE_GROUP
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.delay_bodies import DelayedMessages
@@ -16,6 +16,7 @@ from pocketmq.remoting.headers.delay import QueryDelayedRequestHeader
 from pocketmq.remoting.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.pop_handle import Handle
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import Message, PutResult

@@ -125,7 +125,7 @@ USAGE = {
     "pocketmq consume T -n ''": f"--namesrv '': {EXPECTED_ADDRESS}",
     "mqbroker -n nohost": f"--namesrvAddr nohost: {EXPECTED_ADDRESS}",
     "mqnamesrv --port http": "--port http: expected a whole number from 0 to 65535",
-    "pocketmq up --port 70000": "--port 70000: expected a whole number from 0 to 65524",
+    "pocketmq up --port 70000": "--port 70000: expected a whole number from 0 to 65515",
     "pocketmq produce T hello --count 0": "--count 0: expected a whole number not below 1",
     "pocketmq produce T hello --count 1.5": "--count 1.5: expected a whole number not below 1",
     "pocketmq produce T hello --delay-level 19": "--delay-level 19: expected a whole number from 0 to 18",

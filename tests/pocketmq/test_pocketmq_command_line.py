@@ -117,7 +117,7 @@ def test_error_for_a_dead_name_server_names_its_address() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["up", "--port", "70000"], "--port 70000: expected a whole number from 0 to 65524"),
+        (["up", "--port", "70000"], "--port 70000: expected a whole number from 0 to 65515"),
         (["up", "--memory", "--store", "x"], "use only one of them"),
         (["up", "--advertise", "host:port"], "--advertise host:port: expected HOST or HOST:PORT"),
         (["produce", "T", "x", "--delay-level", "19"], "--delay-level 19: expected a whole number from 0 to 18"),

@@ -12,6 +12,7 @@ from pocketmq.remoting.command import Response, _encode_binary, decode_header, e
 from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.remoting.sender import Sender
 from tests.remoting.declared import BinaryHeader
 from tests.remoting.recordings import CLIENTS, all_recorded, recorded
 from tests.remoting.strategies import EXT, TEXT
@@ -52,7 +53,7 @@ def test_binary_headers_built_from_the_layout_decode(code, language, version, op
 
 @given(I16, I16, I32, I32, TEXT, EXT)
 def test_encoded_binary_headers_parse_by_the_layout(code, version, opaque, flag, remark, ext):
-    parsed = BinaryHeader.parse(_encode_binary(code, version, opaque, flag, remark, ext))
+    parsed = BinaryHeader.parse(_encode_binary(code, Sender(version=version), opaque, flag, remark, ext))
     assert (parsed.fixed.code, parsed.fixed.version, parsed.fixed.opaque, parsed.fixed.flag) == (code, version, opaque, flag)
     assert parsed.fixed.language == LanguageCode.PYTHON
     assert (parsed.remark, {entry.key: entry.value for entry in parsed.ext}) == (remark, ext)

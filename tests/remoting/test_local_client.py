@@ -9,6 +9,7 @@ from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.local_client import LocalClient
+from pocketmq.remoting.sender import Sender
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
@@ -45,7 +46,9 @@ async def served(remoting):
     )
     server, address = await remoting.serve(table)
     of_client = routes(Route(ECHO, NoHeader, lambda services, request: Response(body=b"client: " + request.body)))
-    client = LocalClient(Turn(loop), Timers(SystemClock(), loop), {address: server}, of_client, peer=("10.1.2.3", 4567))
+    client = LocalClient(Turn(loop), Timers(SystemClock(), loop), {address: server}, of_client).in_the_name_of(
+        Sender(peer=("10.1.2.3", 4567)), None
+    )
     yield client, server, address, held
     await client.close()
 

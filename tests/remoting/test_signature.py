@@ -9,6 +9,7 @@ from pocketmq.remoting.codes import JSON, ROCKETMQ
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
+from pocketmq.remoting.sender import Sender
 from pocketmq.remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, Credentials, Signer
 
 # Fields of a send signed by AclClientRPCHook of 4.9.4 with SessionCredentials("RocketMQ", "12345678", "token").
@@ -39,7 +40,7 @@ def test_signed_fields_equal_the_java_clients():
 @pytest.mark.parametrize("body", [b"", BODY, memoryview(BODY), [BODY[:3], memoryview(BODY)[3:]]])
 def test_signature_is_valid_in_both_serialisations(serialize_type, header, body):
     credentials = Credentials("RocketMQ", "12345678")
-    sent = encode_request(7, header, body, 1, serialize_type=serialize_type, credentials=credentials)
+    sent = encode_request(7, header, body, 1, serialize_type=serialize_type, sender=Sender(credentials=credentials))
     ((kind, head, came),) = FrameBuffer().feed(b"".join(map(bytes, sent)))
     ext = decode_header(kind, head).ext
     assert Signer(b"12345678").is_signed(ext, came)

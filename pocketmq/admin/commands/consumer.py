@@ -11,7 +11,6 @@ from pocketmq.admin.api.client import AdminError
 from pocketmq.admin.api.consumers import ACTIVELY, PASSIVELY, GroupSummary, Progress, connections, progress, running_info
 from pocketmq.admin.api.running_info import same_subscriptions, stuck_queues
 from pocketmq.admin.api.topics import group_names
-from pocketmq.admin.api.versions import version_name
 from pocketmq.admin.command import Run, command, option
 from pocketmq.admin.formats import safe_name, time_seconds
 from pocketmq.admin.output import Table
@@ -19,6 +18,7 @@ from pocketmq.admin.running_info_text import running_info_text
 from pocketmq.remoting.bodies import Connection, MessageQueue
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.versions import version_name
 from pocketmq.runtime.command_line.option_types import ADDRESS
 
 GROUP = option("-g", "--consumerGroup", "consumer group name", required=True)

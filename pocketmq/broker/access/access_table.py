@@ -30,13 +30,13 @@ from pocketmq.broker.names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from pocketmq.broker.pop.pop_record import normal_topic_of
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import REQUEST_BODY_SIZE_MAX, HeartbeatData, LockBatchBody, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Request
 from pocketmq.remoting.pop_bodies import BatchAckMessageRequestBody, QueryAssignmentRequestBody
+from pocketmq.remoting.pop_handle import normal_topic_of
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX
 from pocketmq.store.format.properties import REAL_TOPIC, decode_properties, mark_of, text_of, value_of

@@ -18,7 +18,7 @@ from pocketmq.broker.handlers.consuming import (
 )
 from pocketmq.broker.polling.pop_polling import PopLongPollingService
 from pocketmq.broker.pop.pop import Popped
-from pocketmq.broker.pop.pop_record import MESSAGES_MAX, Handle, retry_topic_of
+from pocketmq.broker.pop.pop_record import MESSAGES_MAX
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
@@ -36,6 +36,7 @@ from pocketmq.remoting.headers.pop import (
     PopMessageRequestHeader,
 )
 from pocketmq.remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
+from pocketmq.remoting.pop_handle import Handle, retry_topic_of
 from pocketmq.store.queue.record_filter import RecordFilter
 
 # --- popping --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ begun.
 """
 
 from pocketmq.broker.delay.pending import Wanted
-from pocketmq.broker.delay.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.broker.put.delivery_time import delete_key, slot_time_ms
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE
@@ -14,6 +13,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
+from pocketmq.remoting.recall_handle import RecallHandle, decode_recall_handle
 
 
 def recall_message(services: Services, request: Request[RecallMessageRequestHeader]) -> Response | Deferred:

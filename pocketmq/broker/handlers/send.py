@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Any, Final, NoReturn
 
-from pocketmq.broker.delay.recall_handle import RecallHandle
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, WAIT
 from pocketmq.broker.put.batch import Member, batch_members
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
@@ -27,6 +26,7 @@ from pocketmq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.runtime.work_slices import PIECES_MIN
 from pocketmq.store.format.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message, PutResult
 from pocketmq.store.format.properties import DELAY, KEYS, UNIQ_KEY, encode_properties

@@ -8,7 +8,6 @@ from functools import partial
 import msgspec
 
 from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
-from pocketmq.broker.pop.pop_record import retry_topic_of
 from pocketmq.broker.services import Services, in_slices
 from pocketmq.broker.tables import attributes as attribute_rules
 from pocketmq.broker.tables.row_limits import topic_problem
@@ -21,6 +20,7 @@ from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
+from pocketmq.remoting.pop_handle import retry_topic_of
 from pocketmq.runtime.table_writer import Written
 
 log = logging.getLogger("broker")

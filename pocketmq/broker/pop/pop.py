@@ -19,15 +19,7 @@ from pocketmq.broker.names import POP_CK, RETRY_PREFIX
 from pocketmq.broker.polling.held_requests import HoldLimits
 from pocketmq.broker.polling.pop_polling import NotificationLongPollingService, PopLongPollingService
 from pocketmq.broker.pop.pop_order import ConsumerOrderInfoManager
-from pocketmq.broker.pop.pop_record import (
-    MESSAGES_MAX,
-    ORDER_REVIVE_QUEUE,
-    Ack,
-    CheckPoint,
-    Handle,
-    retry_flag,
-    retry_topic_of,
-)
+from pocketmq.broker.pop.pop_record import MESSAGES_MAX, ORDER_REVIVE_QUEUE, Ack, CheckPoint
 from pocketmq.broker.pop.pop_revive import PopReviveService
 from pocketmq.broker.stats.stats import BrokerStats
 from pocketmq.broker.tables.attributes import MESSAGE_TYPE, PRIORITY, priority_factor
@@ -35,6 +27,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from pocketmq.remoting.pop_handle import Handle, retry_flag, retry_topic_of
 from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import PHYSICAL_OFFSET_POSITION, QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.format.message import Arrival, GetResult, GetStatus

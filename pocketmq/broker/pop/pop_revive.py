@@ -19,21 +19,13 @@ from pocketmq.broker.context import Context
 from pocketmq.broker.delay.wheel_source import WheelSource
 from pocketmq.broker.due_work import DueWork
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX
-from pocketmq.broker.pop.pop_record import (
-    FIRST_POP_TIME,
-    REVIVE_GROUP,
-    Ack,
-    CheckPoint,
-    normal_topic_of,
-    read_revive_record,
-    retry_topic_of,
-    revive_message,
-)
+from pocketmq.broker.pop.pop_record import FIRST_POP_TIME, REVIVE_GROUP, Ack, CheckPoint, read_revive_record, revive_message
 from pocketmq.broker.put.put import STALE_IN_COPIES, MessagePutter
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.pop_handle import normal_topic_of, retry_topic_of
 from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message, PutResult

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from pocketmq.broker.access.acl.remote_address import remote_address_strategy
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay.recall_handle import decode_recall_handle
 from pocketmq.broker.filter.compiled_expressions import compile_expression
 from pocketmq.broker.filter.expression import ExpressionError
 from pocketmq.broker.filter.expression_filter import ExpressionFilter
 from pocketmq.broker.filter.subscription import split_tags, tag_filter
-from pocketmq.broker.pop.pop_record import Handle
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.broker.put.put import split_properties
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.pop_handle import Handle
+from pocketmq.remoting.recall_handle import decode_recall_handle
 from pocketmq.runtime import config as runtime_config
 from pocketmq.runtime import properties_file
 from pocketmq.store.config import MessageStoreConfig

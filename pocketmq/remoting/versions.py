@@ -28,3 +28,9 @@ _NAMES: Final = (
 def version_name(ordinal: int) -> str:
     """Return the name of a version; HIGHER_VERSION if it is newer than those that are known."""
     return _NAMES[ordinal] if 0 <= ordinal < len(_NAMES) else NEWER
+
+
+def version_ordinal(numbers: str) -> int:
+    """Return the ordinal of a version such as `5.0.8`; of the newest that is known for one that is not."""
+    name = "V" + numbers.partition("-")[0].replace(".", "_")
+    return _NAMES.index(name) if name in _NAMES else len(_NAMES) - 1

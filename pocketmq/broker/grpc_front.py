@@ -1,0 +1,67 @@
+"""The gRPC front in the broker's process: its clients are served by the broker's own dispatcher, without sockets.
+
+Not imported without `grpcServerPort`, because gRPC's library needs as much memory as half a broker.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pocketmq.broker.handlers import ROUTES
+from pocketmq.broker.services import Services
+from pocketmq.proxy.accounts import SignerOf
+from pocketmq.proxy.asked import ROUTES as ASKED
+from pocketmq.proxy.config import GrpcConfig
+from pocketmq.proxy.front import Front
+from pocketmq.proxy.server import GrpcServer
+from pocketmq.proxy.upstream import LocalUpstream
+from pocketmq.remoting.channels import Channels
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.local_client import LocalClient
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.signature import Signer
+from pocketmq.remoting.tls import TlsConfig
+
+
+class _Configurations(NamedTuple):
+    """The broker as the front itself asks it: without access checks, and only for configurations."""
+
+    channels: Channels
+    dispatcher: Dispatcher
+    listeners: Sequence[object]
+
+
+def grpc_server(services: Services, server: RemotingServer, config: GrpcConfig, tls: TlsConfig) -> GrpcServer:
+    """Return the front of a broker, not started."""
+    codes = RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+    inside = Dispatcher(services, {code: ROUTES[code] for code in codes})
+    asked = _Configurations(server.channels, inside, server.listeners)
+    address = services.broker_address
+    upstream = LocalUpstream(
+        LocalClient(services.turn, services.timers, {address: server}, ASKED),
+        LocalClient(services.turn, services.timers, {address: asked}),
+        services.config.broker_name,
+        address,
+    )
+    front = Front(config, upstream, _signer_of(services), services.clock.message_time_ms)
+    return GrpcServer(front, config, tls)
+
+
+def _signer_of(services: Services) -> SignerOf | None:
+    """Return the function that finds the signer of an account, None without access control."""
+    permissions, users = services.permissions, services.users
+    if permissions is not None:
+
+        def of_account(access_key: str) -> Signer | None:
+            account = permissions.rules.accounts.get(access_key)
+            return None if account is None else account.signer
+
+        return of_account
+    if users is not None:
+
+        def of_user(name: str) -> Signer | None:
+            user = users.account(name)
+            return None if user is None else user.signer
+
+        return of_user
+    return None

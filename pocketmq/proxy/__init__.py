@@ -1,0 +1,4 @@
+"""The gRPC front: RocketMQ 5's clients, served in a broker's process or, as `mqproxy`, before any brokers.
+
+Each call becomes requests of the remoting protocol, sent in the client's name over a connection of its own to each broker.
+"""

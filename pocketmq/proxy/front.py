@@ -1,0 +1,194 @@
+"""Front: the clients of one gRPC port, and what happens to them over time."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+from urllib.parse import unquote
+
+from pocketmq.proxy.accounts import SignerOf, credentials_of
+from pocketmq.proxy.call import Call
+from pocketmq.proxy.config import GrpcConfig
+from pocketmq.proxy.in_hand import InHand
+from pocketmq.proxy.incoming import now_ms
+from pocketmq.proxy.proto import messaging_pb2 as pb
+from pocketmq.proxy.session import Session
+from pocketmq.proxy.status import Refusal, Statuses
+from pocketmq.proxy.upstream import Upstream
+from pocketmq.remoting.codes import LanguageCode
+from pocketmq.remoting.sender import Sender
+from pocketmq.remoting.versions import version_ordinal
+
+log = logging.getLogger("proxy")
+
+CLIENT_ID_SIZE_MAX: Final = 255
+LEAVE_S: Final = 3.0
+"""Time in which the calls of a client that left may end before its connections close."""
+_LANGUAGES: Final = {"DOT_NET": "DOTNET", "GOLANG": "GO", "NODEJS": "NODE_JS", "NODE": "NODE_JS"}
+_KNOWN_LANGUAGES: Final = frozenset(LanguageCode.__members__)
+
+
+class Context(Protocol):
+    """The part of gRPC's ServicerContext that the front uses."""
+
+    def invocation_metadata(self) -> Any: ...
+    def peer(self) -> str: ...
+    def time_remaining(self) -> float | None: ...
+
+
+class Front:
+    """Clients by id and account. `now_ms` is the message time of the brokers."""
+
+    def __init__(
+        self,
+        config: GrpcConfig,
+        upstream: Upstream,
+        signer_of: SignerOf | None = None,
+        message_time_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self.config, self.upstream = config, upstream
+        self.statuses = Statuses()
+        self.peers: dict[int, tuple[str, int]] = {}
+        """Port of a connection that was passed on by this process -> address of its real peer (`port_splitter`)."""
+        self._signer_of, self._now_ms = signer_of, message_time_ms
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def client_count(self) -> int:
+        """Number of clients."""
+        return len(self._sessions)
+
+    def start(self) -> None:
+        """Begin to renew handles and to forget silent clients."""
+        period_s = self.config.renew_schedule_period_millis / 1000
+        self._tasks = [
+            asyncio.ensure_future(_every(period_s, self._renew)),
+            asyncio.ensure_future(_every(self.config.grpc_client_idle_time_mills / 4000, self._expire)),
+        ]
+
+    async def stop(self) -> None:
+        """Unregister all clients and close the connections to brokers."""
+        for task in self._tasks:
+            task.cancel()
+        for session in list(self._sessions.values()):
+            self.gone(session)
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=LEAVE_S)
+        await self.upstream.close()
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def call(self, context: Context) -> Call:
+        """Return the call of an rpc, whose client is new if need be. Raises Refusal."""
+        metadata = _metadata(context)
+        session = self._session(metadata, context.peer())
+        session.last_seen_s = asyncio.get_running_loop().time()
+        remaining_s = context.time_remaining()
+        deadline_ms = None if remaining_s is None or remaining_s > 1e6 else int(remaining_s * 1000)
+        return Call(session, self.config, self._now_ms, deadline_ms, metadata.get("x-mq-client-version", ""))
+
+    def address_of(self, peer: str) -> tuple[str, int]:
+        """Return the address of a call's peer, given gRPC's text for it."""
+        host, port = address_of(peer)
+        return self.peers.get(port, (host, port)) if self.peers and host == "127.0.0.1" else (host, port)
+
+    @contextmanager
+    def counted(self, session: Session) -> Any:
+        """Count a call that runs. Raises Refusal above the limit of one client."""
+        limit = self.config.grpc_max_calls_per_client
+        if session.call_count >= limit:
+            raise Refusal(pb.TOO_MANY_REQUESTS, f"the client has {limit} calls already (grpcMaxCallsPerClient)")
+        session.call_count += 1
+        try:
+            yield
+        finally:
+            session.call_count -= 1
+
+    def _session(self, metadata: Mapping[str, str], peer: str) -> Session:
+        client_id = metadata.get("x-mq-client-id", "")
+        if not client_id.strip():
+            raise Refusal(pb.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        if len(client_id) > CLIENT_ID_SIZE_MAX:
+            raise Refusal(
+                pb.BAD_REQUEST, f"x-mq-client-id has {len(client_id)} characters, the limit is {CLIENT_ID_SIZE_MAX}"
+            )
+        credentials = credentials_of(metadata, self._signer_of)
+        namespace = metadata.get("x-mq-namespace", "")
+        key = client_id, "" if credentials is None else credentials.access_key
+        session = self._sessions.get(key)
+        if session is not None:
+            return session
+        if len(self._sessions) >= self.config.grpc_max_clients:
+            raise Refusal(pb.TOO_MANY_REQUESTS, f"there are {self.config.grpc_max_clients} clients already (grpcMaxClients)")
+        host, port = self.address_of(peer)
+        session = Session(client_id, f"{host}:{port}", namespace, self.upstream, InHand(self.config))
+        language = metadata.get("x-mq-language", "").upper()
+        language = _LANGUAGES.get(language, language)
+        sender = Sender(
+            language if language in _KNOWN_LANGUAGES else "OTHER",
+            version_ordinal(metadata.get("x-mq-client-version", "")),
+            credentials,
+            (host, port),
+        )
+        session.client = self.upstream.brokers.in_the_name_of(sender, session)
+        self._sessions[key] = session
+        return session
+
+    # --- the life of a client ---------------------------------------------------------------------------------------
+
+    def gone(self, session: Session) -> None:
+        """Forget a client: unregister it, and make the messages in its hand visible soon."""
+        for key, one in list(self._sessions.items()):
+            if one is session:
+                del self._sessions[key]
+                task = asyncio.ensure_future(self._leave(session))
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, session: Session) -> None:
+        try:
+            await session.leave()
+        except Exception:
+            log.exception("%r could not leave in order", session)
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + LEAVE_S
+        while session.call_count and loop.time() < end_s:
+            await asyncio.sleep(0.05)
+        session.client.disconnect_all()
+
+    async def _renew(self) -> None:
+        for session in list(self._sessions.values()):
+            if len(session.hand):
+                await session.hand.renew(session)
+
+    async def _expire(self) -> None:
+        oldest_s = asyncio.get_running_loop().time() - self.config.grpc_client_idle_time_mills / 1000
+        for session in list(self._sessions.values()):
+            if session.write is None and not session.call_count and session.last_seen_s < oldest_s:
+                log.info("%r: idle for %d ms", session, self.config.grpc_client_idle_time_mills)
+                self.gone(session)
+
+
+async def _every(seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await step()
+        except Exception:
+            log.exception("a periodic step of the front failed")
+
+
+def _metadata(context: Context) -> dict[str, str]:
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+def address_of(peer: str) -> tuple[str, int]:
+    """Return host and port of gRPC's text for a peer, such as `ipv4:127.0.0.1:1234` or `ipv6:%5B::1%5D:1234`."""
+    kind, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind not in ("ipv4", "ipv6") or not port.isdecimal():
+        return "127.0.0.1", 0
+    return host.strip("[]") or "127.0.0.1", int(port)

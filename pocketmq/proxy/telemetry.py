@@ -1,0 +1,107 @@
+"""Telemetry: the stream of a client, by which settings go to and fro and by which it is asked; and its heartbeats."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pocketmq.proxy.call import Call
+from pocketmq.proxy.names import group_name, topic_name
+from pocketmq.proxy.proto import messaging_pb2 as pb
+from pocketmq.proxy.session import Session
+from pocketmq.proxy.settings import completed
+from pocketmq.proxy.status import OK, Refusal, code_of
+from pocketmq.remoting.bodies import SubscriptionGroupConfig
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.peer_text import clipped, remark_of
+
+log = logging.getLogger("proxy")
+
+TOPICS_MAX = 1024
+"""Limit of topics in the settings of one client."""
+
+
+class NoClientKind(Exception):
+    """The settings are neither a producer's nor a consumer's; gRPC's INVALID_ARGUMENT ends the stream."""
+
+
+async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], context: Any) -> None:
+    """Serve a client's stream until it ends. A newer stream of the same client replaces it."""
+    session = call.session
+    writing = asyncio.Lock()
+
+    async def write(command: pb.TelemetryCommand) -> None:
+        async with writing:  # a stream takes one write at a time
+            await context.write(command)
+
+    session.write, session.stream = write, context
+    async for command in commands:
+        kind = command.WhichOneof("command")
+        if kind == "settings":
+            await write(await _settings(call, command.settings))
+        elif kind == "thread_stack_trace":
+            session.answered(command.thread_stack_trace.nonce, command)
+        elif kind == "verify_message_result":
+            session.answered(command.verify_message_result.nonce, command)
+        else:
+            log.debug("%r sent a command that is none of a client: %s", session, kind)
+
+
+async def _settings(call: Call, given: pb.Settings) -> pb.TelemetryCommand:
+    """Register the client with its settings, and return them completed. Raises NoClientKind."""
+    session = call.session
+    if given.WhichOneof("pub_sub") is None:
+        raise NoClientKind("there's no publishing or subscription data in settings")
+    try:
+        _check(session, given)
+        session.settings = given
+        await session.register()
+        settings = await current_settings(call)
+    except (Refusal, RemotingError, OSError, TimeoutError) as failure:
+        code, message = code_of(failure)
+        log.warning("%r: settings refused: %s", session, clipped(message))
+        return pb.TelemetryCommand(status=pb.Status(code=code, message=remark_of(message)))
+    session.sent_settings = settings
+    return pb.TelemetryCommand(status=OK, settings=settings)
+
+
+def _check(session: Session, given: pb.Settings) -> None:
+    """Raises Refusal for names that the client may not use, or too many of them."""
+    if given.WhichOneof("pub_sub") == "publishing":
+        resources = list(given.publishing.topics)
+    else:
+        group_name(given.subscription.group, session.namespace)
+        resources = [entry.topic for entry in given.subscription.subscriptions]
+    if len(resources) > TOPICS_MAX:
+        raise Refusal(pb.BAD_REQUEST, f"{len(resources)} topics in the settings, the limit is {TOPICS_MAX}")
+    for resource in resources:
+        topic_name(resource, session.namespace)
+
+
+async def current_settings(call: Call) -> pb.Settings:
+    """Return the client's settings with what the front and its group say at present."""
+    session = call.session
+    assert session.settings is not None
+    group = session.consumer_group()
+    config: SubscriptionGroupConfig | None = None
+    if group is not None:
+        for topic in session.topics():
+            try:
+                config = await call.upstream.group_config(session.client, topic, group)
+                break
+            except Refusal:  # the topic has no route yet
+                continue
+    return completed(session.settings, call.config, config)
+
+
+async def heartbeat(call: Call, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+    """Keep the client registered; settings that changed since it got them are sent again."""
+    session = call.session
+    if session.settings is None:
+        raise Refusal(pb.UNRECOGNIZED_CLIENT_TYPE, "there is no settings of this client: send them by Telemetry")
+    await session.register()
+    settings = await current_settings(call)
+    if session.write is not None and settings != session.sent_settings:
+        session.sent_settings = settings
+        await session.write(pb.TelemetryCommand(status=OK, settings=settings))
+    return pb.HeartbeatResponse(status=OK)
