@@ -4,7 +4,7 @@ Not imported without `grpcServerPort`, because gRPC's library needs as much memo
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.services import Services
@@ -14,9 +14,12 @@ from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.front import Front
 from pocketmq.proxy.server import GrpcServer
 from pocketmq.proxy.upstream import LocalUpstream
+from pocketmq.remoting.bodies import encode_body
 from pocketmq.remoting.channels import Channels
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import Request, Response
+from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route, routes
+from pocketmq.remoting.headers.consumer import GroupRequestHeader
 from pocketmq.remoting.local_client import LocalClient
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.signature import Signer
@@ -31,10 +34,23 @@ class _Configurations(NamedTuple):
     listeners: Sequence[object]
 
 
+def _group_config(services: Services, request: Request[GroupRequestHeader]) -> Response:
+    """Return the config of a group; a missing one is not created, because the client's rights are not checked here."""
+    found = services.groups.get(request.header.group)
+    if found is None:
+        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group {request.header.group} in this broker")
+    return Response(body=encode_body(found))
+
+
+_INSIDE: Final = routes(
+    ROUTES[RequestCode.GET_TOPIC_CONFIG],
+    Route(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader, _group_config),
+)
+
+
 def grpc_server(services: Services, server: RemotingServer, config: GrpcConfig, tls: TlsConfig) -> GrpcServer:
     """Return the front of a broker, not started."""
-    codes = RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-    inside = Dispatcher(services, {code: ROUTES[code] for code in codes})
+    inside = Dispatcher(services, _INSIDE)
     asked = _Configurations(server.channels, inside, server.listeners)
     address = services.broker_address
     upstream = LocalUpstream(

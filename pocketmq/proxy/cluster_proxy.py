@@ -17,6 +17,7 @@ from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.lifecycle import StartError
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
+from pocketmq.store.format.delay_level import DelayLevels
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
@@ -35,8 +36,9 @@ class ClusterProxy:
         self._tls.read_config_file()
         try:
             addresses = addresses_of(config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVER)
+            DelayLevels(config.message_delay_level)
         except ValueError as error:
-            raise StartError(f"namesrvAddr: {error}") from None
+            raise StartError(f"namesrvAddr or messageDelayLevel: {error}") from None
         tls = client_tls(self._tls) if config.use_tls else None
         brokers = RemotingClient(Turn(loop), Timers(SystemClock(), loop), ROUTES, tls=tls)
         signer_of = signers_of_file(_accounts_file()) if config.acl_enable else None

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Final
 
 from pocketmq.runtime.config import setting
+from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL
 
 GRPC_PORT: Final = 8081
 _INT_MAX: Final = (1 << 31) - 1
@@ -32,6 +33,9 @@ class GrpcConfig:
     user_property_max_num: int = setting(128, low=0, high=_INT_MAX)
     max_message_group_size: int = setting(64, low=1, high=32_767)
     enable_topic_message_type_check: bool = True
+    use_delay_level: bool = False
+    """Whether a delivery time is asked of brokers as the next longer delay level: those before 5.0 know no other delay."""
+    message_delay_level: str = DEFAULT_MESSAGE_DELAY_LEVEL
     max_transaction_recovery_second: int = setting(3600, low=1, high=_INT_MAX)
     default_invisible_time_mills: int = setting(60_000, low=1000, high=_INT_MAX)
     min_invisible_time_mills_for_recv: int = setting(10_000, low=0, high=_INT_MAX)

@@ -12,8 +12,9 @@ from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
 from pocketmq.runtime.peer_text import clipped
+from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import COMPRESSED_FLAG, TRANSACTION_PREPARED_TYPE
-from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
+from pocketmq.store.format.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 
 _CONTROL: Final = re.compile(r"[\0-\x1f\x7f]")
 SECONDS_MAX: Final = (1 << 63) // 1_000_000_000
@@ -44,7 +45,7 @@ def checked_properties(message: pb.Message, topic: str, config: GrpcConfig) -> d
         result[names.PRIORITY] = str(system.priority)
     if system.HasField("lite_topic"):
         raise Refusal(pb.ILLEGAL_LITE_TOPIC, "lite topics are not supported")
-    _set_delivery(result, system)
+    _set_delivery(result, system, config)
     _set_transaction(result, system, topic, config)
     _set_origin(result, system)
     return result
@@ -122,13 +123,22 @@ def _message_group(group: str, config: GrpcConfig) -> str:
     return _plain(group, "message group", pb.ILLEGAL_MESSAGE_GROUP)
 
 
-def _set_delivery(result: dict[str, str], system: pb.SystemProperties) -> None:
+def _set_delivery(result: dict[str, str], system: pb.SystemProperties, config: GrpcConfig) -> None:
     if not system.HasField("delivery_timestamp"):
         return
     due_ms = milliseconds(system.delivery_timestamp)
     if due_ms <= 0:
         raise Refusal(pb.ILLEGAL_DELIVERY_TIME, f"the delivery time {due_ms} ms is not after 1970")
-    result[names.TIMER_DELIVER_MS] = str(due_ms)
+    if config.use_delay_level:
+        result[DELAY] = str(_level(due_ms - now_ms(), DelayLevels(config.message_delay_level)))
+    else:
+        result[names.TIMER_DELIVER_MS] = str(due_ms)
+
+
+def _level(delay_ms: int, levels: DelayLevels) -> int:
+    """Return the shortest level that is longer than a delay, else the longest one, as Apache's proxy does."""
+    by_delay = sorted((one_ms, level) for level, one_ms in enumerate(levels.delays_ms, 1))
+    return next((level for one_ms, level in by_delay if one_ms > delay_ms), by_delay[-1][1])
 
 
 def _set_transaction(result: dict[str, str], system: pb.SystemProperties, topic: str, config: GrpcConfig) -> None:

@@ -52,12 +52,14 @@ async def _settings(call: Call, given: pb.Settings) -> pb.TelemetryCommand:
     session = call.session
     if given.WhichOneof("pub_sub") is None:
         raise NoClientKind("there's no publishing or subscription data in settings")
+    before = session.settings
     try:
         _check(session, given)
         session.settings = given
         await session.register()
         settings = await current_settings(call)
     except (Refusal, RemotingError, OSError, TimeoutError) as failure:
+        session.settings = before
         code, message = code_of(failure)
         log.warning("%r: settings refused: %s", session, clipped(message))
         return pb.TelemetryCommand(status=pb.Status(code=code, message=remark_of(message)))
