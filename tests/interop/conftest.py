@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--write-golden", action="store_true", help="query Apache for the SQL92 results that other tests use, and save them"
     )
     group.addoption("--write-mqadmin-page", action="store_true", help="write docs/mqadmin.md from what happened")
+    group.addoption("--grpc-fronts", help="gRPC fronts to test instead of the usual ones, by comma: see grpc/fronts.py")
     group.addoption("--kill-cycles", type=int, default=20, help="how often the broker is killed under load")
 
 

@@ -206,11 +206,15 @@ class Apache:
         shutil.rmtree(home)
 
 
-def start_proxy(folder: Path, namesrv_address: str) -> tuple[ServerProcess, str]:
-    """Starts Apache's proxy 5.5.0 (gRPC to clients, remoting to the brokers of a name server); returns its address."""
+def start_proxy(folder: Path, namesrv_address: str, **more: object) -> tuple[ServerProcess, str]:
+    """Starts Apache's proxy 5.5.0 (gRPC to clients, remoting to the brokers of a name server); returns its address.
+
+    `more`: settings of the proxy.
+    """
     port = _free_port(beside=(1,))
     config = {"rocketMQClusterName": CLUSTER_NAME, "namesrvAddr": namesrv_address, "proxyMode": "CLUSTER",
-              "grpcServerPort": port, "remotingListenPort": port + 1, "transactionHeartbeatPeriodSecond": 2}  # fmt: skip
+              "grpcServerPort": port, "remotingListenPort": port + 1, "transactionHeartbeatPeriodSecond": 2,
+              **more}  # fmt: skip
     (folder / "conf").mkdir(parents=True, exist_ok=True)
     (folder / "conf" / "rmq-proxy.json").write_text(json.dumps(config))
     command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={folder}", "-cp", f"{jars('5.5.0-proxy')}/*",

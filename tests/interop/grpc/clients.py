@@ -1,0 +1,65 @@
+"""The official gRPC clients: command of the driver, cases that the client can do, fronts it is tested with."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.interop.grpc import installs
+
+Environment = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Client:
+    name: str
+    command: Callable[[Path], list[str | Path]]
+    """Returns the driver's command; builds or installs it first; gets the driver's home; may raise `ToolchainMissing`."""
+    without: frozenset[str] = frozenset()
+    """Cases that the client cannot do."""
+    fronts: tuple[str, ...] = ("apache", "broker")
+    environment: Callable[[], Environment] = dict
+    """Returns variables beside HOME."""
+    counts_in_order: bool = True
+    """Whether a message that the client itself delivers again, in order, shows the number of the attempt."""
+    groups: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Case -> more settings of the consumer group."""
+    answers: frozenset[str] = frozenset()
+    """What an administrator can ask a push consumer for: `stack`, `verify`."""
+
+
+def _python(home: Path) -> list[str | Path]:
+    return [sys.executable, Path(__file__).parent / "python" / "driver.py"]
+
+
+def _python_environment() -> Environment:
+    return {"PYTHONPATH": str(installs.python_packages())}
+
+
+def _node(home: Path) -> list[str | Path]:
+    return ["node", Path(__file__).parent / "node" / "driver.js"]
+
+
+def _node_environment() -> Environment:
+    return {"NODE_PATH": str(installs.node_modules())}
+
+
+CLIENTS = {client.name: client for client in (
+    Client(
+        "python", _python, environment=_python_environment, fronts=("apache", "broker", "mqproxy-5.5.0"),
+        counts_in_order=False,
+    ),
+    Client(
+        "node", _node, environment=_node_environment,
+        # The client knows exponential policies only; with another one it has one attempt.
+        groups={"fifo": {"groupRetryPolicy": {
+            "type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 10_000, "multiplier": 2},
+        }}},
+    ),
+)}  # fmt: skip
+
+
+def environment(client: Client, home: Path) -> Environment:
+    """Return the environment of a driver, which writes its logs into a home of its own."""
+    return {**os.environ, **client.environment(), "HOME": str(home)}
