@@ -41,13 +41,17 @@ def require_go() -> None:
 
 def jars(version: str) -> Path:
     """Return the folder with the jars of a RocketMQ version and their dependencies."""
+    return jars_of(HERE / "java" / f"pom-{version}.xml", version)
+
+
+def jars_of(pom: Path, name: str) -> Path:
+    """Return the folder with the jars on which a project depends; `name` is the folder's in the cache."""
     require_java()
-    pom = HERE / "java" / f"pom-{version}.xml"
 
     def copy(target: Path) -> None:
-        _run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target / 'lib'}")
+        run("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={target / 'lib'}")
 
-    return _made_once(CACHE / "peer" / version, f"jars of RocketMQ {version}", copy) / "lib"
+    return made_once(CACHE / "peer" / name, f"jars of RocketMQ {name}", copy) / "lib"
 
 
 def java_classes(version: str) -> Path:
@@ -92,18 +96,22 @@ def class_archive(version: str, record: Callable[[Path], None]) -> Path:
     times = [path.stat().st_mtime_ns for path in (java, jars(version))]
     made_with = hashlib.sha256(f"{java} {times}".encode()).hexdigest()[:12]
     return (
-        _made_once(CACHE / "interop" / f"classes-{version}-{made_with}", f"class archive of {version}", record)
+        made_once(CACHE / "interop" / f"classes-{version}-{made_with}", f"class archive of {version}", record)
         / "classes.jsa"
     )
 
 
 def _compiled(version: str, sources: list[Path], what: str) -> Path:
-    class_path = f"{jars(version)}/*"
+    return compiled(version, jars(version), sources, what)
+
+
+def compiled(name: str, libraries: Path, sources: list[Path], what: str) -> Path:
+    """Return the folder with the classes of Java sources, compiled against the jars in a folder."""
 
     def compile_into(target: Path) -> None:
-        _run("javac", "-nowarn", "-Xlint:none", "-cp", class_path, "-d", target, *sources)
+        run("javac", "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*", "-d", target, *sources)
 
-    return _made_once(CACHE / "interop" / f"java-{version}-{_digest(sources)}", f"Java {version} {what}", compile_into)
+    return made_once(CACHE / "interop" / f"java-{name}-{digest(sources)}", f"Java {name} {what}", compile_into)
 
 
 def go_driver() -> Path:
@@ -112,9 +120,9 @@ def go_driver() -> Path:
     sources = sorted((HERE / "go").iterdir())
 
     def build(target: Path) -> None:
-        _run("go", "build", "-trimpath", "-o", target / "driver", ".", cwd=HERE / "go")
+        run("go", "build", "-trimpath", "-o", target / "driver", ".", cwd=HERE / "go")
 
-    return _made_once(CACHE / "interop" / f"go-{_digest(sources)}", "Go driver", build) / "driver"
+    return made_once(CACHE / "interop" / f"go-{digest(sources)}", "Go driver", build) / "driver"
 
 
 def cpp_package() -> Path:
@@ -123,18 +131,18 @@ def cpp_package() -> Path:
         raise ToolchainMissing(f"{CPP_PACKAGE} is for Linux on x86-64 only")
 
     def install(target: Path) -> None:
-        _run(
+        run(
             sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", "--target", target, CPP_PACKAGE
         )
 
-    return _made_once(CACHE / "interop" / CPP_PACKAGE.replace("==", "-"), CPP_PACKAGE, install)
+    return made_once(CACHE / "interop" / CPP_PACKAGE.replace("==", "-"), CPP_PACKAGE, install)
 
 
-def _digest(sources: list[Path]) -> str:
+def digest(sources: list[Path]) -> str:
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
-def _made_once(folder: Path, what: str, make: Callable[[Path], None]) -> Path:
+def made_once(folder: Path, what: str, make: Callable[[Path], None]) -> Path:
     """Make a folder, unless it exists; other threads and processes that need it wait meanwhile."""
     if folder.exists():
         return folder
@@ -152,7 +160,7 @@ def _made_once(folder: Path, what: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _run(*command: str | Path, cwd: Path | None = None) -> None:
+def run(*command: str | Path, cwd: Path | None = None) -> None:
     env = {"MAVEN_OPTS": QUICK_MAVEN, "CGO_ENABLED": "0", **os.environ}
     done = subprocess.run(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S
