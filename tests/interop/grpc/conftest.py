@@ -8,10 +8,8 @@ import pytest
 from tests.interop.conftest import need_java
 from tests.interop.drivers import needed
 from tests.interop.grpc.clients import CLIENTS, Client
-from tests.interop.grpc.fronts import BROKERS, Front, exists, serves
+from tests.interop.grpc.fronts import Front, serves
 from tests.interop.grpc.verdicts import CASES, Bench
-
-DEFAULT_FRONTS = tuple(name for name in BROKERS if exists(name))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -19,7 +17,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     client = CLIENTS[metafunc.module.CLIENT]
     asked = metafunc.config.getoption("grpc_fronts", default=None)
-    fronts = asked.split(",") if asked else [name for name in client.fronts if name in DEFAULT_FRONTS]
+    fronts = asked.split(",") if asked else client.fronts
     pairs = [(front, case) for front in fronts for case in CASES if case not in client.without and serves(front, case)]
     metafunc.parametrize(("front", "case"), pairs, indirect=["front"], scope="module")
 

@@ -15,9 +15,9 @@ def python_packages() -> Path:
 
     def install(target: Path) -> None:
         options = ("--no-deps", "--only-binary=:all:", "--target", target, "-r", requirements)
-        toolchain._run(sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *options)
+        toolchain.run(sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *options)
 
-    return toolchain._made_once(_folder("python", requirements), "gRPC client for Python", install)
+    return toolchain.made_once(_folder("python", requirements), "gRPC client for Python", install)
 
 
 def node_modules() -> Path:
@@ -29,10 +29,10 @@ def node_modules() -> Path:
     def install(target: Path) -> None:
         for path in locked:
             shutil.copy(path, target)
-        toolchain._run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=target)
+        toolchain.run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=target)
 
-    return toolchain._made_once(_folder("node", *locked), "gRPC client for Node", install) / "node_modules"
+    return toolchain.made_once(_folder("node", *locked), "gRPC client for Node", install) / "node_modules"
 
 
 def _folder(name: str, *sources: Path) -> Path:
-    return toolchain.CACHE / "interop" / f"grpc-{name}-{toolchain._digest(list(sources))}"
+    return toolchain.CACHE / "interop" / f"grpc-{name}-{toolchain.digest(list(sources))}"
