@@ -41,6 +41,9 @@ def pytest_collection(session: pytest.Session) -> None:
 LONGEST_FILES = (
     "test_store_exchange.py",
     "test_acting_master.py",
+    "test_grpc_python.py",
+    "test_grpc_node.py",
+    "test_grpc_java.py",
     "test_client_asks.py",
     "test_replication.py",
     "test_client_failover.py",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.grpc import installs
+from tests.interop.grpc import builds, installs
 
 Environment = dict[str, str]
 
@@ -45,6 +45,10 @@ def _node_environment() -> Environment:
     return {"NODE_PATH": str(installs.node_modules())}
 
 
+def _java(home: Path) -> list[str | Path]:
+    return list(builds.java(home))
+
+
 CLIENTS = {client.name: client for client in (
     Client(
         "python", _python, environment=_python_environment, fronts=("apache", "broker", "mqproxy-5.5.0"),
@@ -57,6 +61,7 @@ CLIENTS = {client.name: client for client in (
             "type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 10_000, "multiplier": 2},
         }}},
     ),
+    Client("java", _java, answers=frozenset(("stack", "verify"))),
 )}  # fmt: skip
 
 

@@ -16,6 +16,8 @@ BROKER = {
     "recallMessageEnable": "true",
 }
 """Settings of the broker behind a front. It checks open transactions early."""
+OP_AT_ONCE = {"transactionOpBatchInterval": 100}
+"""Setting of Apache's 5.5.0 broker. It otherwise notes a decision up to 3 s later, and checks the transaction once more."""
 APACHE = "apache"
 APACHE_EXPIRY_MS = 30_000
 """Time without a heartbeat after which Apache's proxy takes a client for gone, instead of two minutes. The end of a client's
@@ -47,7 +49,7 @@ class Front:
         self.name = name
         behind = BROKERS[name]
         flavour: Flavour = Pocketmq() if behind == "pocketmq" else Apache(behind)
-        more = {"grpcServerPort": 0} if name == "broker" else {}
+        more = {"broker": {"grpcServerPort": 0}}.get(name, OP_AT_ONCE if behind == "5.5.0" else {})
         self.cluster = Cluster(folder / "servers", flavour, **BROKER, **more)
         self._proxy: ServerProcess | None = None
         try:

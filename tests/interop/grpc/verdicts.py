@@ -181,8 +181,7 @@ def ask(bench: Bench) -> None:
 
 
 def _questions(bench: Bench, run: Run, client_id: str) -> None:
-    unique_key = uuid.uuid4().hex.upper()
-    bench.connection.send(bench.topic, 0, b"q0", {"UNIQ_KEY": unique_key})
+    sent = bench.connection.send(bench.topic, 0, b"q0", {"UNIQ_KEY": uuid.uuid4().hex.upper()})
     wait(lambda: run.rows == [["q0", 1]], "q0", PATIENCE_S)
     of = ("-g", bench.group, "-i", client_id)
     mqadmin = Mqadmin(bench.folder)
@@ -192,7 +191,7 @@ def _questions(bench: Bench, run: Run, client_id: str) -> None:
             printed = mqadmin.run(namesrv, "consumerStatus", *of, "-s")
             assert "TID:" in printed or "STATE:" in printed, printed
         if "verify" in bench.client.answers:
-            printed = mqadmin.run(namesrv, "queryMsgById", "-t", bench.topic, "-i", unique_key, "-d", client_id, *of[:2])
+            printed = mqadmin.run(namesrv, "queryMsgById", "-i", sent.ext["msgId"], "-d", client_id, *of[:2])
             assert "CR_SUCCESS" in printed, printed
             wait(lambda: len(run.rows) == 2, "q0 once more", PATIENCE_S)
     finally:
