@@ -160,15 +160,17 @@ public final class Driver {
         awaitRows(1);
     }
 
+    /** Closes the consumer: else the proxy would keep the message for it, as for a consumer that still works on it. */
     private static void dlq() throws Exception {
-        startPush(ALL, 20, message -> {
+        Predicate<MessageView> fail = message -> {
             showRow(text(message), message.getDeliveryAttempt());
             return false;
-        });
-        try (Producer producer = startProducer(TransactionResolution.UNKNOWN)) {
+        };
+        try (PushConsumer consumer = startPush(ALL, 20, fail);
+            Producer producer = startProducer(TransactionResolution.UNKNOWN)) {
             producer.send(message("d0", with -> { }));
+            awaitRows(2);
         }
-        awaitRows(2);
     }
 
     private static void invisible() throws Exception {
@@ -192,7 +194,9 @@ public final class Driver {
             stay();
             return true;
         });
-        awaitRows(wanted);
+        if (!awaitRows(wanted)) {
+            throw new IllegalStateException("too few messages came");
+        }
         showReady();
         stay();
     }
@@ -293,11 +297,13 @@ public final class Driver {
         throw new IllegalStateException("no message came");
     }
 
-    private static void awaitRows(int wanted) throws InterruptedException {
+    /** Waits for as many rows as wanted; returns whether they came in time. */
+    private static boolean awaitRows(int wanted) throws InterruptedException {
         synchronized (changed) {
             while (rows < options.getOrDefault("rows", wanted) && System.currentTimeMillis() < endMs) {
                 changed.wait(100);
             }
+            return rows >= wanted;
         }
     }
 
