@@ -44,6 +44,7 @@ LONGEST_FILES = (
     "test_grpc_python.py",
     "test_grpc_node.py",
     "test_grpc_java.py",
+    "test_grpc_go.py",
     "test_client_asks.py",
     "test_replication.py",
     "test_client_failover.py",

@@ -8,7 +8,7 @@ from typing import Any
 from pocketmq.proxy.call import Call
 from pocketmq.proxy.names import group_name, topic_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.session import Session
+from pocketmq.proxy.session import Session, Write
 from pocketmq.proxy.settings import completed
 from pocketmq.proxy.status import OK, Refusal, code_of
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
@@ -21,8 +21,12 @@ TOPICS_MAX = 1024
 """Limit of topics in the settings of one client."""
 
 
-class NoClientKind(Exception):
-    """The settings are neither a producer's nor a consumer's; gRPC's INVALID_ARGUMENT ends the stream."""
+class SettingsRefused(Exception):
+    """The settings are refused; a gRPC error ends the stream, because most clients look at nothing else."""
+
+    def __init__(self, status: pb.Status) -> None:
+        super().__init__(status.message)
+        self.status = status
 
 
 async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], context: Any) -> None:
@@ -38,7 +42,7 @@ async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], co
     async for command in commands:
         kind = command.WhichOneof("command")
         if kind == "settings":
-            await write(await _settings(call, command.settings))
+            await _settings(call, command.settings, write)
         elif kind == "thread_stack_trace":
             session.answered(command.thread_stack_trace.nonce, command)
         elif kind == "verify_message_result":
@@ -47,12 +51,9 @@ async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], co
             log.debug("%r sent a command that is none of a client: %s", session, kind)
 
 
-async def _settings(call: Call, given: pb.Settings) -> pb.TelemetryCommand:
-    """Register the client with its settings, and return them completed. Raises NoClientKind."""
-    session = call.session
-    if given.WhichOneof("pub_sub") is None:
-        raise NoClientKind("there's no publishing or subscription data in settings")
-    before = session.settings
+async def _settings(call: Call, given: pb.Settings, write: Write) -> None:
+    """Register the client with its settings, and send them back completed. Raises SettingsRefused."""
+    session, before = call.session, call.session.settings
     try:
         _check(session, given)
         session.settings = given
@@ -62,13 +63,15 @@ async def _settings(call: Call, given: pb.Settings) -> pb.TelemetryCommand:
         session.settings = before
         code, message = code_of(failure)
         log.warning("%r: settings refused: %s", session, clipped(message))
-        return pb.TelemetryCommand(status=pb.Status(code=code, message=remark_of(message)))
+        raise SettingsRefused(pb.Status(code=code, message=remark_of(message))) from failure
     session.sent_settings = settings
-    return pb.TelemetryCommand(status=OK, settings=settings)
+    await write(pb.TelemetryCommand(status=OK, settings=settings))
 
 
 def _check(session: Session, given: pb.Settings) -> None:
-    """Raises Refusal for names that the client may not use, or too many of them."""
+    """Raises Refusal for names that the client may not use, too many of them, or settings of neither kind of client."""
+    if given.WhichOneof("pub_sub") is None:
+        raise Refusal(pb.BAD_REQUEST, "there's no publishing or subscription data in settings")
     if given.WhichOneof("pub_sub") == "publishing":
         resources = list(given.publishing.topics)
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.interop.grpc import builds, installs
 
 Environment = dict[str, str]
+Rows = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Client:
     fronts: tuple[str, ...] = ("apache", "broker")
     environment: Callable[[], Environment] = dict
     """Returns variables beside HOME."""
-    counts_in_order: bool = True
-    """Whether a message that the client itself delivers again, in order, shows the number of the attempt."""
+    in_order: Rows = (("o0", 1), ("o1", 1), ("o1", 2), ("o2", 1), ("o3", 1))
+    """Body and attempt of the messages consumed in order, whose listener fails once; the client itself delivers again."""
     groups: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Case -> more settings of the consumer group."""
     answers: frozenset[str] = frozenset()
@@ -49,10 +50,14 @@ def _java(home: Path) -> list[str | Path]:
     return list(builds.java(home))
 
 
+def _go(home: Path) -> list[str | Path]:
+    return list(builds.go(home))
+
+
 CLIENTS = {client.name: client for client in (
     Client(
         "python", _python, environment=_python_environment, fronts=("apache", "broker", "mqproxy-5.5.0"),
-        counts_in_order=False,
+        in_order=(("o0", 1), ("o1", 1), ("o1", 1), ("o2", 1), ("o3", 1)),  # it does not count its own attempts
     ),
     Client(
         "node", _node, environment=_node_environment,
@@ -62,6 +67,10 @@ CLIENTS = {client.name: client for client in (
         }}},
     ),
     Client("java", _java, answers=frozenset(("stack", "verify"))),
+    # It consumes the other messages that it received before it delivers a failed one again.
+    Client(
+        "go", _go, answers=frozenset(("stack",)), in_order=(("o0", 1), ("o1", 1), ("o2", 1), ("o3", 1), ("o3", 2)),
+    ),
 )}  # fmt: skip
 
 
