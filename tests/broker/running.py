@@ -9,6 +9,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.namesrv import NameServer
+from pocketmq.proxy.config import GrpcConfig
 from pocketmq.remoting.bodies import TopicRouteData, decode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
@@ -52,13 +53,14 @@ async def running_broker(
     clock: Clock | None = None,
     store: dict[str, Any] | None = None,
     tls: TlsConfig | None = None,
+    grpc_config: GrpcConfig | None = None,
     **config: Any,
 ) -> AsyncIterator[Broker]:
     """Run a broker registered with `name_servers` (servers or addresses), in memory unless a disk is given."""
     addresses = [one if isinstance(one, str) else f"127.0.0.1:{one.port}" for one in name_servers]
     settings = {"broker_name": "b", "listen_port": 0, "namesrv_addr": ";".join(addresses) or None, **config}
     store_config = MessageStoreConfig(**{"store_path_root_dir": "/store", **SMALL, **(store or {})})
-    broker = Broker(BrokerConfig(**settings), store_config, disk or MemoryDisk(), clock, tls)
+    broker = Broker(BrokerConfig(**settings), store_config, disk or MemoryDisk(), clock, tls, grpc_config=grpc_config)
     try:
         await broker.start()
         yield broker
