@@ -1,7 +1,9 @@
 """QueryRoute and QueryAssignment: the queues of a topic, at the address by which the client came."""
 
 import ipaddress
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from pocketmq.proxy.call import Call
 from pocketmq.proxy.names import resource_of
@@ -18,6 +20,9 @@ _TYPES = {
     "MIXED": (pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION),
 }
 QUEUES_MAX = 65_536
+ADDRESSES_MAX, HOST_SIZE_MAX = 64, 255
+"""Limits of the endpoints in a request, which the answer repeats for each queue."""
+_ADVERTISED = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?(?::([0-9]+))?")
 
 
 async def query_route(call: Call, request: pb.QueryRouteRequest) -> pb.QueryRouteResponse:
@@ -92,15 +97,27 @@ def _permissions(data: QueueData) -> Iterator[tuple[int, pb.Permission]]:
 
 def endpoints_of(call: Call, asked: pb.Endpoints) -> pb.Endpoints:
     """Return the address that routes name: the one that the client came by, changed by grpcAdvertise."""
+    if len(asked.addresses) > ADDRESSES_MAX or any(len(address.host) > HOST_SIZE_MAX for address in asked.addresses):
+        raise Refusal(pb.ILLEGAL_ACCESS_POINT, f"the endpoints have more than {ADDRESSES_MAX} addresses, or a long one")
     advertised = call.config.grpc_advertise
     if not advertised:
         if not asked.addresses:
             raise Refusal(pb.ILLEGAL_ACCESS_POINT, "the request has no endpoints")
         return asked
-    host, _, port = advertised.rpartition(":") if ":" in advertised else (advertised, "", "")
+    host, port = advertised_address(advertised)
     first = asked.addresses[0] if asked.addresses else pb.Address(host="127.0.0.1", port=0)
-    host = host.strip("[]") or first.host
-    return pb.Endpoints(scheme=scheme_of(host), addresses=[pb.Address(host=host, port=int(port) if port else first.port)])
+    host = host or first.host
+    return pb.Endpoints(scheme=scheme_of(host), addresses=[pb.Address(host=host, port=port or first.port)])
+
+
+@lru_cache
+def advertised_address(text: str) -> tuple[str, int]:
+    """Return host and port of grpcAdvertise; "" or 0 for the one that it leaves out. Raises ValueError."""
+    found = _ADVERTISED.fullmatch(text)
+    host, port = (text, "") if scheme_of(text) == pb.IPv6 else found.groups(default="") if found else ("", "")
+    if not (host or port) or int(port or 1) not in range(1, 65_536):
+        raise ValueError(f"grpcAdvertise={text}: not of the form HOST, HOST:PORT or :PORT")
+    return host.strip("[]"), int(port or 0)
 
 
 def scheme_of(host: str) -> pb.AddressScheme:

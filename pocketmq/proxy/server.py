@@ -11,6 +11,7 @@ import grpc
 from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.front import Front
 from pocketmq.proxy.port_splitter import PortSplitter
+from pocketmq.proxy.routing import advertised_address
 from pocketmq.proxy.service import handlers
 from pocketmq.remoting.tls import ClientAuth, TlsConfig, TlsMode
 from pocketmq.runtime.lifecycle import StartError, listening
@@ -34,6 +35,11 @@ class GrpcServer:
     async def start(self, host: str) -> int:
         """Listen and return the port. Raises StartError."""
         config = self._config
+        if config.grpc_advertise:
+            try:
+                advertised_address(config.grpc_advertise)
+            except ValueError as error:
+                raise StartError(str(error)) from None
         server = grpc.aio.server(
             options=(
                 ("grpc.so_reuseport", 0),
