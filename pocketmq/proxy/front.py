@@ -144,6 +144,7 @@ class Front:
         for key, one in list(self._sessions.items()):
             if one is session:
                 del self._sessions[key]
+                session.is_gone = True
                 task = asyncio.ensure_future(self._leave(session))
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)

@@ -51,6 +51,8 @@ class Session:
         """Writes to the telemetry stream, if one is open."""
         self.stream: object = None
         """The telemetry stream that `write` belongs to."""
+        self.is_gone = False
+        """Whether the front has forgotten the client."""
         self.call_count = 0
         self.last_seen_s = 0.0
         self.since_ms = now_ms()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 from pocketmq.proxy.call import Call
 from pocketmq.proxy.names import group_name, topic_name
@@ -17,8 +17,9 @@ from pocketmq.runtime.peer_text import clipped, remark_of
 
 log = logging.getLogger("proxy")
 
-TOPICS_MAX = 1024
-"""Limit of topics in the settings of one client."""
+TOPICS_MAX: Final = 1024
+SETTINGS_SIZE_MAX: Final = 1 << 18
+"""Limits of the settings of one client, which are kept."""
 
 
 class SettingsRefused(Exception):
@@ -40,6 +41,8 @@ async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], co
 
     session.write, session.stream = write, context
     async for command in commands:
+        if session.is_gone:
+            return  # a client that comes back opens a stream of its new session
         kind = command.WhichOneof("command")
         if kind == "settings":
             await _settings(call, command.settings, write)
@@ -69,9 +72,11 @@ async def _settings(call: Call, given: pb.Settings, write: Write) -> None:
 
 
 def _check(session: Session, given: pb.Settings) -> None:
-    """Raises Refusal for names that the client may not use, too many of them, or settings of neither kind of client."""
+    """Raises Refusal for names that the client may not use, and for settings that are too large or of no kind of client."""
     if given.WhichOneof("pub_sub") is None:
         raise Refusal(pb.BAD_REQUEST, "there's no publishing or subscription data in settings")
+    if given.ByteSize() > SETTINGS_SIZE_MAX:
+        raise Refusal(pb.BAD_REQUEST, f"the settings have {given.ByteSize()} bytes, the limit is {SETTINGS_SIZE_MAX}")
     if given.WhichOneof("pub_sub") == "publishing":
         resources = list(given.publishing.topics)
     else:

@@ -133,8 +133,9 @@ class Telemetry:
     async def end(self) -> grpc.StatusCode:
         """Wait until the front has ended the stream, and return why."""
         async with asyncio.timeout(PATIENCE_S):
-            while await self.call.read() is not grpc.aio.EOF:
-                pass
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                while await self.call.read() is not grpc.aio.EOF:
+                    pass
             return await self.call.code()
 
 
