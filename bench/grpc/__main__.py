@@ -3,10 +3,10 @@
     python -m bench.grpc [--only send|receive|memory] [--rounds 2]
 
 The load is bench/grpc/load.py, a process whose CPU does not count: clients with a connection and a telemetry stream each,
-which send messages of 300 B, or receive some at a time and acknowledge each by a call of its own, as the official clients do.
-CPU is that of all processes that serve the client: one for PocketMQ, proxy and broker for Apache. Each round has servers of
-its own for each part, one side at a time. A load is measured once two successive seconds take almost the same CPU per message,
-or after the longest warm-up. The generator, in Python, limits throughput; latencies contain its own time.
+which send messages of 300 B, or receive some at a time and acknowledge each by a call of its own, as official clients do.
+CPU is that of all processes that serve the client: one for PocketMQ, proxy and broker for Apache. Each round has servers
+of its own for each part, one side at a time. A load is measured once two successive seconds take almost the same CPU per
+message, or after the longest warm-up. The generator, in Python, limits throughput; latencies contain its own time.
 """
 
 import argparse
