@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.services import Services
-from pocketmq.proxy.accounts import SignerOf
-from pocketmq.proxy.asked import ROUTES as ASKED
+from pocketmq.proxy.clients.accounts import SignerOf
+from pocketmq.proxy.clients.asked import ROUTES as ASKED
+from pocketmq.proxy.clients.upstream import LocalUpstream
 from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.front import Front
 from pocketmq.proxy.server import GrpcServer
-from pocketmq.proxy.upstream import LocalUpstream
 from pocketmq.remoting.bodies import encode_body
 from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -21,6 +21,7 @@ from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.handles.recall_handle import decode_recall_handle
 from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
 from pocketmq.remoting.headers.send import (
     RecallableSendMessageResponseHeader,
@@ -28,7 +29,6 @@ from pocketmq.remoting.headers.send import (
     SendMessageRequestHeaderV2,
 )
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader
-from pocketmq.remoting.recall_handle import decode_recall_handle
 from pocketmq.store.format.properties import DELAY, UNIQ_KEY
 
 RETRIES: Final = 2

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 from pocketmq.client.client_instance import addresses_of
-from pocketmq.proxy.asked import ROUTES
+from pocketmq.proxy.clients.asked import ROUTES
+from pocketmq.proxy.clients.upstream import ClusterUpstream
 from pocketmq.proxy.config import ProxyConfig
 from pocketmq.proxy.front import Front
 from pocketmq.proxy.plain_accounts import signers_of_file
 from pocketmq.proxy.server import GrpcServer
-from pocketmq.proxy.upstream import ClusterUpstream
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.tls import TlsConfig, client_tls
 from pocketmq.runtime.clock import SystemClock

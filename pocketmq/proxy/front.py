@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
-from pocketmq.proxy.accounts import SignerOf, credentials_of
-from pocketmq.proxy.call import Call
+from pocketmq.client.versions import version_ordinal
+from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.clients.accounts import SignerOf, credentials_of
+from pocketmq.proxy.clients.in_hand import InHand
+from pocketmq.proxy.clients.session import Session
+from pocketmq.proxy.clients.upstream import Upstream
 from pocketmq.proxy.config import GrpcConfig
-from pocketmq.proxy.in_hand import InHand
-from pocketmq.proxy.incoming import now_ms
+from pocketmq.proxy.messages.incoming import now_ms
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.session import Session
 from pocketmq.proxy.status import Refusal, Statuses
-from pocketmq.proxy.upstream import Upstream
 from pocketmq.remoting.codes import LanguageCode
-from pocketmq.remoting.sender import Sender
-from pocketmq.remoting.versions import version_ordinal
+from pocketmq.remoting.signature import Sender
 
 log = logging.getLogger("proxy")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from pocketmq.proxy.accounts import SignerOf
+from pocketmq.proxy.clients.accounts import SignerOf
 from pocketmq.remoting.signature import Signer
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError

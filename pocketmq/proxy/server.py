@@ -8,10 +8,10 @@ from typing import Final
 
 import grpc
 
+from pocketmq.proxy.calls.routing import advertised_address
 from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.front import Front
 from pocketmq.proxy.port_splitter import PortSplitter
-from pocketmq.proxy.routing import advertised_address
 from pocketmq.proxy.service import handlers
 from pocketmq.remoting.tls import ClientAuth, TlsConfig, TlsMode
 from pocketmq.runtime.lifecycle import StartError, listening

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import grpc
 
-from pocketmq.proxy import pulling, receiving, routing, sending, telemetry
-from pocketmq.proxy.call import Call
+from pocketmq.proxy.calls import pulling, receiving, routing, sending, telemetry
+from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.front import Front
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import OK, Refusal

@@ -18,9 +18,8 @@ from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.layout import CLIENT_FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
-from pocketmq.remoting.sender import OURSELVES, Sender
 from pocketmq.remoting.server import Channel
-from pocketmq.remoting.signature import Credentials
+from pocketmq.remoting.signature import OURSELVES, Credentials, Sender
 from pocketmq.remoting.tls import ReloadingContext
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.timers import Timers

@@ -19,7 +19,7 @@ from pocketmq.remoting.frame import Frame, FrameError, frame_head
 from pocketmq.remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
 from pocketmq.remoting.header_keys import KEYS_MAX, HeaderError, decode_fields, not_a_command, too_many_keys
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT, CLIENT_FRAME_SIZE_MAX, HEADER_SIZE_MAX
-from pocketmq.remoting.sender import OURSELVES, Sender
+from pocketmq.remoting.signature import OURSELVES, Sender
 from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped, remark_of
 
 log = logging.getLogger("remoting")

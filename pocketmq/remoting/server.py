@@ -27,7 +27,7 @@ from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
 from pocketmq.remoting.listener import Connection, Listener, TlsListener, admission_of
-from pocketmq.remoting.sender import OURSELVES, Sender
+from pocketmq.remoting.signature import OURSELVES, Sender
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import NEVER, Turn

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from pocketmq.remoting.codes import LANGUAGE, VERSION
+
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
@@ -82,3 +84,19 @@ class Credentials:
     @cached_property
     def _signer(self) -> Signer:
         return self.signer or Signer(self.secret_key.encode())
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Language and version that requests name, and the account that signs them; None: they are not signed.
+
+    `peer`: host and port that a server in the same process sees, such as those of a gRPC client.
+    """
+
+    language: str = LANGUAGE
+    version: int = VERSION
+    credentials: Credentials | None = None
+    peer: tuple[str, int] = ("127.0.0.1", 0)
+
+
+OURSELVES: Final = Sender()

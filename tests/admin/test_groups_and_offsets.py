@@ -9,7 +9,7 @@ from pocketmq.admin.api.running_info import same_subscriptions, stuck_queues
 from pocketmq.admin.formats import safe_name
 from pocketmq.admin.running_info_text import running_info_text
 from pocketmq.admin.times import time_of
-from pocketmq.remoting.versions import NEWER, version_name
+from pocketmq.client.versions import NEWER, version_name
 from tests.admin.conftest import Mqadmin
 from tests.interop.wire import Connection
 

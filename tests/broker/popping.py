@@ -8,6 +8,7 @@ from pocketmq.broker.broker import Broker
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.handles.pop_handle import Handle
 from pocketmq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -15,7 +16,6 @@ from pocketmq.remoting.headers.pop import (
     PopMessageRequestHeader,
 )
 from pocketmq.remoting.headers.send import SendMessageRequestHeader
-from pocketmq.remoting.pop_handle import Handle
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.format.properties import decode_properties

@@ -12,11 +12,11 @@ from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.delay_bodies import DelayedMessages
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.handles.pop_handle import Handle
 from pocketmq.remoting.headers.delay import QueryDelayedRequestHeader
 from pocketmq.remoting.headers.pop import AckMessageRequestHeader, PopMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
-from pocketmq.remoting.pop_handle import Handle
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.message import Message, PutResult

@@ -7,8 +7,8 @@ import pytest
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.handles.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.remoting.headers.delay import RecallMessageRequestHeader
-from pocketmq.remoting.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.store.format.properties import decode_properties
 from tests.broker.data_path import TOPIC, DataPath, send_header, until
 

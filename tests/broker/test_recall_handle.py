@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from pocketmq.remoting.recall_handle import RecallHandle, decode_recall_handle
+from pocketmq.remoting.handles.recall_handle import RecallHandle, decode_recall_handle
 
 HANDLE = RecallHandle("T?>~", "broker-a", "1700000005001", "7F0000011D5C18B4AAC2CAFE0000")
 

@@ -12,7 +12,7 @@ from pocketmq.remoting.command import Response, _encode_binary, decode_header, e
 from pocketmq.remoting.frame import FrameBuffer, FrameError
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
-from pocketmq.remoting.sender import Sender
+from pocketmq.remoting.signature import Sender
 from tests.remoting.declared import BinaryHeader
 from tests.remoting.recordings import CLIENTS, all_recorded, recorded
 from tests.remoting.strategies import EXT, TEXT

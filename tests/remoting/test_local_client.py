@@ -9,7 +9,7 @@ from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.local_client import LocalClient
-from pocketmq.remoting.sender import Sender
+from pocketmq.remoting.signature import Sender
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn

@@ -9,8 +9,7 @@ from pocketmq.remoting.codes import JSON, ROCKETMQ
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.frame import FrameBuffer
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
-from pocketmq.remoting.sender import Sender
-from pocketmq.remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, Credentials, Signer
+from pocketmq.remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, UNIQUE_KEY_QUERY, Credentials, Sender, Signer
 
 # Fields of a send signed by AclClientRPCHook of 4.9.4 with SessionCredentials("RocketMQ", "12345678", "token").
 FIELDS = {

@@ -6,11 +6,11 @@ from pocketmq.admin.api.brokers import broker_config, first_rate, out_rates, run
 from pocketmq.admin.api.client import AdminClient, document
 from pocketmq.admin.api.statistics import broker_stats, sum_of_day
 from pocketmq.admin.api.topics import is_of_group
+from pocketmq.client.versions import version_name
 from pocketmq.remoting.bodies import TopicList
 from pocketmq.remoting.codes import VERSION_NAME, RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
-from pocketmq.remoting.versions import version_name
 
 SYSTEM_GROUPS = {
     "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "__MONITOR_CONSUMER",

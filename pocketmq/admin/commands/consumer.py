@@ -15,10 +15,10 @@ from pocketmq.admin.command import Run, command, option
 from pocketmq.admin.formats import safe_name, time_seconds
 from pocketmq.admin.output import Table
 from pocketmq.admin.running_info_text import running_info_text
+from pocketmq.client.versions import version_name
 from pocketmq.remoting.bodies import Connection, MessageQueue
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.versions import version_name
 from pocketmq.runtime.command_line.option_types import ADDRESS
 
 GROUP = option("-g", "--consumerGroup", "consumer group name", required=True)

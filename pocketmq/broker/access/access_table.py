@@ -35,8 +35,8 @@ from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import REQUEST_BODY_SIZE_MAX, HeartbeatData, LockBatchBody, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import Request
+from pocketmq.remoting.handles.pop_handle import normal_topic_of
 from pocketmq.remoting.pop_bodies import BatchAckMessageRequestBody, QueryAssignmentRequestBody
-from pocketmq.remoting.pop_handle import normal_topic_of
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.multi_dispatch import INNER_MULTI_DISPATCH, LMQ_PREFIX
 from pocketmq.store.format.properties import REAL_TOPIC, decode_properties, mark_of, text_of, value_of

@@ -23,6 +23,7 @@ from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.handles.pop_handle import Handle, retry_topic_of
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader
 from pocketmq.remoting.headers.pop import (
@@ -36,7 +37,6 @@ from pocketmq.remoting.headers.pop import (
     PopMessageRequestHeader,
 )
 from pocketmq.remoting.pop_bodies import BatchAck, BatchAckMessageRequestBody
-from pocketmq.remoting.pop_handle import Handle, retry_topic_of
 from pocketmq.store.queue.record_filter import RecordFilter
 
 # --- popping --------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.handles.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
-from pocketmq.remoting.recall_handle import RecallHandle, decode_recall_handle
 
 
 def recall_message(services: Services, request: Request[RecallMessageRequestHeader]) -> Response | Deferred:

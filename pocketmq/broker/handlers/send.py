@@ -20,13 +20,13 @@ from pocketmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.handles.recall_handle import RecallHandle
 from pocketmq.remoting.headers.send import (
     RecallableSendMessageResponseHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from pocketmq.remoting.recall_handle import RecallHandle
 from pocketmq.runtime.work_slices import PIECES_MIN
 from pocketmq.store.format.message import MULTI_TAGS_FLAG, TRANSACTION_TYPE_MASK, Message, PutResult
 from pocketmq.store.format.properties import DELAY, KEYS, UNIQ_KEY, encode_properties

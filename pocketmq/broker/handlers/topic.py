@@ -18,9 +18,9 @@ from pocketmq.remoting.bodies import CreateTopicListRequestBody, TopicConfig, To
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
+from pocketmq.remoting.handles.pop_handle import retry_topic_of
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
-from pocketmq.remoting.pop_handle import retry_topic_of
 from pocketmq.runtime.table_writer import Written
 
 log = logging.getLogger("broker")

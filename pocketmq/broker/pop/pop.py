@@ -26,8 +26,8 @@ from pocketmq.broker.tables.attributes import MESSAGE_TYPE, PRIORITY, priority_f
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.remoting.handles.pop_handle import Handle, retry_flag, retry_topic_of
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
-from pocketmq.remoting.pop_handle import Handle, retry_flag, retry_topic_of
 from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import PHYSICAL_OFFSET_POSITION, QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 from pocketmq.store.format.message import Arrival, GetResult, GetStatus

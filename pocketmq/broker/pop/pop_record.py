@@ -1,4 +1,4 @@
-"""Records of pop consumption (Apache: PopCheckPoint, AckMsg). Handles are those of `remoting.pop_handle`.
+"""Records of pop consumption (Apache: PopCheckPoint, AckMsg). Handles are those of `remoting.handles`.
 
 A consumer that pops messages of a queue has them for the *invisible time*. A *check point* lists the messages handed out, an
 *ack* those consumed. Both are messages of the revive topic. The timer delivers the check point one second before the

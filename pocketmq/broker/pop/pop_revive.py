@@ -25,7 +25,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.pop_handle import normal_topic_of, retry_topic_of
+from pocketmq.remoting.handles.pop_handle import normal_topic_of, retry_topic_of
 from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message, PutResult

@@ -14,8 +14,8 @@ from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.broker.put.put import split_properties
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.pop_handle import Handle
-from pocketmq.remoting.recall_handle import decode_recall_handle
+from pocketmq.remoting.handles.pop_handle import Handle
+from pocketmq.remoting.handles.recall_handle import decode_recall_handle
 from pocketmq.runtime import config as runtime_config
 from pocketmq.runtime import properties_file
 from pocketmq.store.config import MessageStoreConfig

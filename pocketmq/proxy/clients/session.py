@@ -10,12 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from pocketmq.proxy.in_hand import InHand
-from pocketmq.proxy.incoming import now_ms
-from pocketmq.proxy.names import group_name, topic_name
+from pocketmq.proxy.clients.in_hand import InHand
+from pocketmq.proxy.clients.upstream import Upstream
+from pocketmq.proxy.messages.incoming import now_ms
+from pocketmq.proxy.messages.names import group_name, topic_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
-from pocketmq.proxy.upstream import Upstream
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode

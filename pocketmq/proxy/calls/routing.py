@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from pocketmq.proxy.call import Call
-from pocketmq.proxy.names import resource_of
+from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.messages.names import resource_of
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import OK, Refusal
 from pocketmq.remoting.bodies import QueueData, TopicConfig, TopicRouteData

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from pocketmq.proxy.call import Call
-from pocketmq.proxy.incoming import milliseconds
-from pocketmq.proxy.outgoing import message_of
+from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.clients.session import expression_of
+from pocketmq.proxy.messages.incoming import milliseconds
+from pocketmq.proxy.messages.outgoing import message_of
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.session import expression_of
 from pocketmq.proxy.status import OK, Refusal
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError

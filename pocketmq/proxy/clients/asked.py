@@ -6,10 +6,10 @@ from collections.abc import Coroutine
 
 from google.protobuf.message import DecodeError
 
-from pocketmq.proxy.outgoing import message_of
+from pocketmq.proxy.clients.session import Session
+from pocketmq.proxy.messages.outgoing import message_of
+from pocketmq.proxy.messages.transaction_id import TransactionId
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.session import Session
-from pocketmq.proxy.transaction_id import TransactionId
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response

@@ -5,11 +5,11 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from pocketmq.proxy.call import Call
-from pocketmq.proxy.names import group_name, topic_name
+from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.clients.session import Session, Write
+from pocketmq.proxy.clients.settings import completed
+from pocketmq.proxy.messages.names import group_name, topic_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.session import Session, Write
-from pocketmq.proxy.settings import completed
 from pocketmq.proxy.status import OK, Refusal, code_of
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 from pocketmq.remoting.dispatch import RemotingError

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pocketmq.proxy.clients.session import Session
+from pocketmq.proxy.clients.upstream import Upstream
 from pocketmq.proxy.config import GrpcConfig
-from pocketmq.proxy.session import Session
-from pocketmq.proxy.upstream import Upstream
 
 
 @dataclass(frozen=True)

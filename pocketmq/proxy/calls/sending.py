@@ -7,20 +7,20 @@ from typing import Final
 
 from pocketmq.client.message import encode_properties
 from pocketmq.client.producer import STORED, send_header
-from pocketmq.proxy import properties as names
-from pocketmq.proxy.call import Call
-from pocketmq.proxy.incoming import checked_properties, sys_flag, type_of
+from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.messages import properties as names
+from pocketmq.proxy.messages.incoming import checked_properties, sys_flag, type_of
+from pocketmq.proxy.messages.transaction_id import TransactionId
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import OK, Refusal, code_of, remoting_code
-from pocketmq.proxy.transaction_id import TransactionId
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.handles.recall_handle import decode_recall_handle
 from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
 from pocketmq.remoting.headers.send import RecallableSendMessageResponseHeader
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
-from pocketmq.remoting.recall_handle import decode_recall_handle
 from pocketmq.runtime.peer_text import clipped, remark_of
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.message import (

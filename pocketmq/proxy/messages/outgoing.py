@@ -5,9 +5,9 @@ import hashlib
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pocketmq.proxy import properties as names
-from pocketmq.proxy.incoming import type_of
-from pocketmq.proxy.names import resource_of
+from pocketmq.proxy.messages import properties as names
+from pocketmq.proxy.messages.incoming import type_of
+from pocketmq.proxy.messages.names import resource_of
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.store.format.host import host_text
 from pocketmq.store.format.message import COMPRESSED_FLAG

@@ -7,8 +7,8 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pocketmq.proxy import properties as names
 from pocketmq.proxy.config import GrpcConfig
+from pocketmq.proxy.messages import properties as names
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
 from pocketmq.runtime.peer_text import clipped

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from pocketmq.proxy import properties as names
-from pocketmq.proxy.outgoing import message_id
-from pocketmq.proxy.receipt import Receipt
+from pocketmq.proxy.clients.receipt import Receipt
+from pocketmq.proxy.messages import properties as names
+from pocketmq.proxy.messages.outgoing import message_id
 from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.handles.pop_handle import Handle, retry_flag
 from pocketmq.remoting.headers.pop import PopMessageResponseHeader
-from pocketmq.remoting.pop_handle import Handle, retry_flag
 from pocketmq.store.format.properties import TAGS, decode_properties
 from pocketmq.store.format.record import Record, decode_record
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pocketmq.proxy.config import GrpcConfig
-from pocketmq.proxy.outgoing import duration
+from pocketmq.proxy.messages.outgoing import duration
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pocketmq.proxy.call import Call
-from pocketmq.proxy.incoming import milliseconds, now_ms
-from pocketmq.proxy.outgoing import duration, message_of, timestamp
-from pocketmq.proxy.popped import PoppedMessage, popped_messages
+from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.clients.popped import PoppedMessage, popped_messages
+from pocketmq.proxy.clients.receipt import Receipt
+from pocketmq.proxy.clients.session import Session, expression_of
+from pocketmq.proxy.clients.settings import max_attempts
+from pocketmq.proxy.messages.incoming import milliseconds, now_ms
+from pocketmq.proxy.messages.outgoing import duration, message_of, timestamp
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.receipt import Receipt
-from pocketmq.proxy.session import Session, expression_of
-from pocketmq.proxy.settings import max_attempts
 from pocketmq.proxy.status import OK, Refusal, code_of
 from pocketmq.remoting.channels import ChannelClosed
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.handles.pop_handle import Handle, retry_topic_of
 from pocketmq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from pocketmq.remoting.pop_handle import Handle, retry_topic_of
 from pocketmq.runtime.peer_text import clipped
 
 if TYPE_CHECKING:
-    from pocketmq.proxy.session import Session
+    from pocketmq.proxy.clients.session import Session
 
 
 class Receipt(NamedTuple):

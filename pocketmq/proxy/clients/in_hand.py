@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from pocketmq.proxy.clients.receipt import Receipt
 from pocketmq.proxy.config import GrpcConfig
-from pocketmq.proxy.receipt import Receipt
 from pocketmq.remoting.dispatch import RemotingError
 
 if TYPE_CHECKING:
-    from pocketmq.proxy.session import Session
+    from pocketmq.proxy.clients.session import Session
 
 log = logging.getLogger("proxy")
 

@@ -1,0 +1,1 @@
+"""The calls of clients, each turned into requests to brokers."""

@@ -1,0 +1,1 @@
+"""Messages and names, from gRPC to the remoting protocol and back."""

@@ -1,0 +1,1 @@
+"""Handles that brokers give to clients, and clients give back."""
