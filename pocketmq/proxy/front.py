@@ -145,6 +145,7 @@ class Front:
             if one is session:
                 del self._sessions[key]
                 session.is_gone = True
+                session.call_count += 1  # until it has left
                 task = asyncio.ensure_future(self._leave(session))
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
@@ -154,6 +155,8 @@ class Front:
             await session.leave()
         except Exception:
             log.exception("%r could not leave in order", session)
+        finally:
+            session.call_count -= 1
         loop = asyncio.get_running_loop()
         end_s = loop.time() + LEAVE_S
         while session.call_count and loop.time() < end_s:

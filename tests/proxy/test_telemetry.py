@@ -144,9 +144,9 @@ def is_producer(served, topic, client_id):
 
 
 async def test_a_client_stays_registered_when_a_newer_stream_has_replaced_the_first(either):
+    settings = producer_settings("normal")
     async with either.client("twice") as client:
-        streams = [client.telemetry(producer_settings("normal")) for _ in range(2)]
-        async with streams[0] as first, streams[1]:
+        async with client.telemetry(settings) as first, client.telemetry(settings):
             first.call.cancel()
             await client.done(pb.HeartbeatRequest(client_type=pb.PRODUCER))
             await client.done(pb.SendMessageRequest(messages=[message("normal")]))

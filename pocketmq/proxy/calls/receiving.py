@@ -35,8 +35,8 @@ _EMPTY: Final = frozenset((ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_F
 _background: set[asyncio.Task[Any]] = set()
 
 
-def in_background(work: Coroutine[Any, Any, Any]) -> None:
-    """Run `work` to its end, whatever becomes of the call; a failure is logged."""
+def in_background(session: Session, work: Coroutine[Any, Any, Any]) -> None:
+    """Run `work` to its end, whatever becomes of the call; a failure is logged. It counts as a call of the client."""
 
     async def run() -> None:
         try:
@@ -45,7 +45,12 @@ def in_background(work: Coroutine[Any, Any, Any]) -> None:
             log.info("work after a call ended: %s", failure)
         except (OSError, TimeoutError, RemotingError, Refusal) as failure:
             log.warning("work after a call failed: %s", failure)
+        finally:
+            session.call_count -= 1
+            if session.is_gone and not session.call_count:
+                session.client.disconnect_all()
 
+    session.call_count += 1
     task = asyncio.ensure_future(run())
     _background.add(task)
     task.add_done_callback(_background.discard)
@@ -74,6 +79,9 @@ async def receive_message(
     """Yield the status, the messages, and the time at which the broker gave them."""
     asked = await _checked(call, request)
     found, popped_ms = await _popped(call.session, asked)
+    if call.session.is_gone and asked.is_renewed:  # nothing would renew the handles
+        in_background(call.session, _return(call.session, asked, found))
+        found = []
     if not found:
         yield pb.ReceiveMessageResponse(status=pb.Status(code=pb.MESSAGE_NOT_FOUND, message="no new message"))
         yield pb.ReceiveMessageResponse(delivery_timestamp=timestamp(popped_ms or call.now_ms()))
@@ -89,7 +97,7 @@ async def receive_message(
         yield pb.ReceiveMessageResponse(delivery_timestamp=timestamp(popped_ms))
     finally:
         if sent < len(found):
-            in_background(_return(call.session, asked, found[sent:]))
+            in_background(call.session, _return(call.session, asked, found[sent:]))
 
 
 async def _checked(call: Call, request: pb.ReceiveMessageRequest) -> _Receive:
@@ -168,7 +176,7 @@ async def _popped(session: Session, asked: _Receive) -> tuple[list[PoppedMessage
     try:
         return await asyncio.shield(popping)
     except asyncio.CancelledError:
-        in_background(_return_popped(session, asked, popping))
+        in_background(session, _return_popped(session, asked, popping))
         raise
 
 
@@ -182,8 +190,10 @@ async def _return_popped(
 async def _return(session: Session, asked: _Receive, found: list[PoppedMessage]) -> None:
     """Make messages visible soon that did not reach the client."""
     soon_ms = 1000
-    for one in found:
-        await one.receipt.change(session, asked.topic, asked.group, soon_ms)
+    changing = [one.receipt.change(session, asked.topic, asked.group, soon_ms) for one in found]
+    for result in await asyncio.gather(*changing, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 async def _pop(session: Session, asked: _Receive) -> tuple[list[PoppedMessage], int]:

@@ -152,7 +152,7 @@ class Session:
         return SubscriptionData(self.topic(entry.topic), text, kind, tags_set=tags)
 
     async def leave(self) -> None:
-        """Unregister from the brokers, make the messages in hand visible soon, and close the connections."""
+        """Make the messages in hand visible soon, and unregister from the brokers."""
         self.write = None
         for answer in self._answers.values():
             answer.cancel()
@@ -169,7 +169,6 @@ class Session:
                 ),
                 return_exceptions=True,
             )
-        self.client.disconnect_all()
 
     # --- requests to the client -------------------------------------------------------------------------------------
 

@@ -1,0 +1,148 @@
+"""Messages in the hand of push consumers: invisible while the consumer lives, soon visible when it is gone."""
+
+import asyncio
+import time
+
+import pytest
+import pytest_asyncio
+
+from pocketmq.proxy.proto import messaging_pb2 as pb
+from tests.broker.running import until
+from tests.proxy.grpc_client import ack_request, consumer_settings, receive_request, resource, seconds
+from tests.proxy.served import running_front
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+INVISIBLE_S = 1.5
+RENEWED_S = 2.5
+"""Time after which a message that is not renewed would be visible again."""
+RENEWING = {
+    "grpc_client_consumer_min_long_polling_timeout_millis": 50,
+    "default_invisible_time_mills": int(INVISIBLE_S * 1000),
+    "renew_ahead_time_millis": 1000,
+    "renew_schedule_period_millis": 100,
+    "grpc_client_idle_time_mills": 1000,
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served():
+    """A front that soon renews handles, and soon forgets clients."""
+    async with running_front(RENEWING) as front:
+        yield front
+
+
+def push(topic, group="g"):
+    return consumer_settings(group, topic, pb.PUSH_CONSUMER)
+
+
+async def received(client, topic, *bodies, group="g", **fields):
+    """Send messages and receive them as a push consumer does; return their handles."""
+    await client.send(topic, *bodies)
+    found = await client.receive(topic, group, auto_renew=True, **fields)
+    assert sorted(found.bodies) == sorted(bodies)
+    return found.handles
+
+
+async def next_bodies(served, topic, group="g", poll_s=20.0):
+    """Return what another consumer of the group receives."""
+    async with served.client("other") as other, other.telemetry(consumer_settings(group, topic)):
+        return (
+            await other.receive(topic, group, invisible_duration=seconds(60), long_polling_timeout=seconds(poll_s))
+        ).bodies
+
+
+async def test_messages_stay_invisible_while_their_consumer_lives_and_are_visible_soon_after_its_end(served):
+    await served.create_topic("living", reads=1, writes=1)
+    async with served.client() as client:
+        async with client.telemetry(push("living")):
+            handles = await received(client, "living", b"1", b"2", b"3")
+            assert await next_bodies(served, "living", poll_s=RENEWED_S) == []
+            # The client has the handle that it was given.
+            await client.done(ack_request("living", "g", handles[0]))
+            cut_s = time.monotonic()
+        bodies = []
+        while len(bodies) < 2:
+            bodies += await next_bodies(served, "living")
+    assert len(bodies) == 2
+    assert time.monotonic() - cut_s < INVISIBLE_S + 10  # far less than the 60 s of Apache's default, also beside a load
+
+
+async def test_a_renewed_message_that_is_acknowledged_is_not_delivered_again(served):
+    await served.create_topic("acked", reads=1, writes=1)
+    async with served.client() as client, client.telemetry(push("acked")):
+        (handle,) = await received(client, "acked", b"m")
+        started_s = time.monotonic()
+        await until(lambda: time.monotonic() - started_s > INVISIBLE_S + 0.2)
+        await client.done(ack_request("acked", "g", handle))
+        assert await next_bodies(served, "acked", poll_s=RENEWED_S) == []
+
+
+async def test_a_renewed_message_may_be_given_back_by_the_handle_that_its_consumer_has(served):
+    await served.create_topic("given-back", reads=1, writes=1)
+    async with served.client() as client, client.telemetry(push("given-back")):
+        (handle,) = await received(client, "given-back", b"m")
+        started_s = time.monotonic()
+        await until(lambda: time.monotonic() - started_s > INVISIBLE_S + 0.2)
+        change = pb.ChangeInvisibleDurationRequest(
+            group=resource("g"), topic=resource("given-back"), receipt_handle=handle, invisible_duration=seconds(0)
+        )
+        answer = await client.done(change)
+        assert answer.receipt_handle != handle
+        assert await next_bodies(served, "given-back") == [b"m"]
+        assert await client.code(ack_request("given-back", "g", handle)) == "INVALID_RECEIPT_HANDLE"
+
+
+async def test_a_message_of_a_consumer_that_renews_by_itself_is_visible_after_its_time(served):
+    await served.create_topic("own-time", reads=1, writes=1)
+    served.broker.grpc_config.min_invisible_time_mills_for_recv = 500
+    async with served.client() as client, client.telemetry(push("own-time")):
+        await client.send("own-time", b"m")
+        await client.receive("own-time", "g", invisible_duration=seconds(0.5))
+        assert await next_bodies(served, "own-time") == [b"m"]
+
+
+async def test_a_goodbye_makes_messages_visible_soon(served):
+    await served.create_topic("goodbye", reads=1, writes=1)
+    async with served.client() as client, client.telemetry(push("goodbye")):
+        await received(client, "goodbye", b"m")
+        await client.done(pb.NotifyClientTerminationRequest(group=resource("g")))
+        assert await next_bodies(served, "goodbye") == [b"m"]
+
+
+async def test_a_goodbye_does_not_cut_off_the_client_s_other_calls(served):
+    await served.create_topic("busy", reads=1, writes=1)
+    async with served.client() as client, client.telemetry(push("busy")):
+        held = asyncio.ensure_future(client.ask(receive_request("busy", "g", long_polling_timeout=seconds(1))))
+        await until(lambda: served.broker.services.pops.polling.count > 0)
+        await client.done(pb.NotifyClientTerminationRequest(group=resource("g")))
+        assert (await held).status.code == pb.MESSAGE_NOT_FOUND
+
+
+async def test_a_message_that_arrives_after_the_goodbye_is_visible_soon(served):
+    await served.create_topic("crossing", reads=1, writes=1)
+    async with served.client() as client, client.telemetry(push("crossing")):
+        held = asyncio.ensure_future(
+            client.ask(receive_request("crossing", "g", auto_renew=True, long_polling_timeout=seconds(20)))
+        )
+        await until(lambda: served.broker.services.pops.polling.count > 0)
+        await client.done(pb.NotifyClientTerminationRequest(group=resource("g")))
+        async with served.client("sender") as sender:
+            await sender.send("crossing", b"m")
+        await held
+        assert await next_bodies(served, "crossing") == [b"m"]
+
+
+async def test_a_client_without_a_stream_that_is_silent_is_forgotten(served):
+    front = served.broker._front.front
+    async with served.client("silent") as client:
+        await client.send("normal", b"m")
+        assert front.client_count > 0
+        await until(lambda: front.client_count == 0)
+
+
+async def test_a_client_with_a_stream_is_not_forgotten(served):
+    async with served.client("quiet") as client, client.telemetry(push("normal")):
+        started_s = time.monotonic()
+        await until(lambda: time.monotonic() - started_s > 2)
+        assert await client.code(pb.HeartbeatRequest(group=resource("g"))) == "OK"
