@@ -71,12 +71,6 @@ def sql92_classes(version: str) -> Path:
     return _compiled(version, [HERE / "java" / "Sql92Verdicts.java"], "SQL92 verdicts")
 
 
-def grpc_class_path() -> str:
-    """Return the class path of the test program for the gRPC client for Java."""
-    version = "grpc-5.0.7"
-    return f"{_compiled(version, [HERE / 'java' / 'GrpcClient.java'], 'gRPC client')}:{jars(version)}/*"
-
-
 def example_class_path(version: str) -> str:
     """Return the class path of the examples of a version, its client, and the program that runs them."""
     examples = f"{version}-example"

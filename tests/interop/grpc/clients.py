@@ -19,7 +19,8 @@ class Client:
     """Returns the driver's command; builds or installs it first; gets the driver's home; may raise `ToolchainMissing`."""
     without: frozenset[str] = frozenset()
     """Cases that the client cannot do."""
-    fronts: tuple[str, ...] = ("apache", "broker")
+    fronts: tuple[str, ...] = ("broker",)
+    """Fronts that every run of the tests has; `make test-long` and `--grpc-fronts` have more."""
     environment: Callable[[], Environment] = dict
     """Returns variables beside HOME."""
     in_order: Rows = (("o0", 1), ("o1", 1), ("o1", 2), ("o2", 1), ("o3", 1))
@@ -56,7 +57,7 @@ def _go(home: Path) -> list[str | Path]:
 
 CLIENTS = {client.name: client for client in (
     Client(
-        "python", _python, environment=_python_environment, fronts=("apache", "broker", "mqproxy-5.5.0"),
+        "python", _python, environment=_python_environment, fronts=("broker", "apache", "mqproxy-5.5.0"),
         in_order=(("o0", 1), ("o1", 1), ("o1", 1), ("o2", 1), ("o3", 1)),  # it does not count its own attempts
     ),
     Client(

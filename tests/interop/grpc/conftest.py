@@ -10,6 +10,9 @@ from tests.interop.drivers import needed
 from tests.interop.grpc.clients import CLIENTS, Client
 from tests.interop.grpc.fronts import Front, serves
 from tests.interop.grpc.verdicts import CASES, Bench
+from tests.support.amount import IS_LONG
+
+LONG = ("broker", "apache", "mqproxy", "mqproxy-4.9.4", "mqproxy-5.5.0")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -17,7 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     client = CLIENTS[metafunc.module.CLIENT]
     asked = metafunc.config.getoption("grpc_fronts", default=None)
-    fronts = asked.split(",") if asked else client.fronts
+    fronts = asked.split(",") if asked else LONG if IS_LONG else client.fronts
     pairs = [(front, case) for front in fronts for case in CASES if case not in client.without and serves(front, case)]
     metafunc.parametrize(("front", "case"), pairs, indirect=["front"], scope="module")
 
