@@ -68,6 +68,30 @@ async def test_messages_stay_invisible_while_their_consumer_lives_and_are_visibl
     assert time.monotonic() - cut_s < INVISIBLE_S + 10  # far less than the 60 s of Apache's default, also beside a load
 
 
+async def test_a_thousand_messages_of_a_consumer_that_is_cut_off_are_delivered_to_the_next_one(served):
+    await served.create_topic("thousand", reads=1, writes=1)
+    bodies = [b"%d" % number for number in range(1000)]
+    async with served.client("sender") as sender:
+        for start in range(0, len(bodies), 100):
+            await sender.send("thousand", *bodies[start : start + 100])
+    async with served.client("killed") as client, client.telemetry(push("thousand")):
+        found = await all_received(client, "thousand", len(bodies))
+        assert set(found) == set(bodies)
+    async with served.client("next") as client, client.telemetry(push("thousand")):
+        found = await all_received(client, "thousand", len(bodies))
+        assert set(found) == set(bodies)
+        assert min(found.values()) == 2  # more where this machine is too busy to renew a thousand handles in time
+
+
+async def all_received(client, topic, count):
+    """Receive as a push consumer does, without acks, until there are `count` messages; return body -> delivery attempt."""
+    found = {}
+    while len(found) < count:
+        for one in (await client.receive(topic, "g", auto_renew=True, batch_size=32)).messages:
+            found[one.body] = one.system_properties.delivery_attempt
+    return found
+
+
 async def test_a_renewed_message_that_is_acknowledged_is_not_delivered_again(served):
     await served.create_topic("acked", reads=1, writes=1)
     async with served.client() as client, client.telemetry(push("acked")):
