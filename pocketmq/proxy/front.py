@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
@@ -54,6 +55,7 @@ class Front:
         self._signer_of, self._now_ms = signer_of, message_time_ms
         self._sessions: dict[tuple[str, str], Session] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+        self._renewing: dict[Session, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -71,7 +73,7 @@ class Front:
 
     async def stop(self) -> None:
         """Unregister all clients and close the connections to brokers."""
-        for task in self._tasks:
+        for task in (*self._tasks, *self._renewing.values()):
             task.cancel()
         for session in list(self._sessions.values()):
             self.gone(session)
@@ -164,9 +166,16 @@ class Front:
         session.client.disconnect_all()
 
     async def _renew(self) -> None:
-        for session in list(self._sessions.values()):
-            if len(session.hand):
-                await session.hand.renew(session)
+        """Begin to renew the handles of each client; one whose broker does not answer keeps no other waiting."""
+        for session in self._sessions.values():
+            if len(session.hand) and session not in self._renewing:
+                task = self._renewing[session] = asyncio.ensure_future(session.hand.renew(session))
+                task.add_done_callback(partial(self._renewed, session))
+
+    def _renewed(self, session: Session, done: asyncio.Task[None]) -> None:
+        del self._renewing[session]
+        if not done.cancelled() and (failure := done.exception()) is not None:
+            log.error("%r: its handles could not be renewed", session, exc_info=failure)
 
     async def _expire(self) -> None:
         oldest_s = asyncio.get_running_loop().time() - self.config.grpc_client_idle_time_mills / 1000

@@ -78,8 +78,6 @@ class InHand:
             if now - held.since_ms > config.renew_max_time_millis or held.failures > config.max_renew_retry_times:
                 self._held.pop(handle, None)
                 log.warning("%r: the handle of a message of %s is renewed no more", session, held.topic)
-            else:
-                self._held.move_to_end(handle)
         for start in range(0, len(due), AT_ONCE):
             await asyncio.gather(*(self._renew(session, *one) for one in due[start : start + AT_ONCE]))
 
@@ -96,6 +94,7 @@ class InHand:
                 return
             held.failures = 0
             held.until_ms = monotonic_ms() + invisible_ms
+            self._held.move_to_end(handle)
 
     async def release(self, session: "Session") -> None:
         """Make all messages visible soon, because their client is gone."""
