@@ -10,6 +10,7 @@ from pocketmq.runtime.command_line import server_arguments
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
     from pocketmq.metrics.monitored import Monitored
+    from pocketmq.store.disk.memory_disk import MemoryDisk
 
 PROGRAM = "mqbroker"
 DESCRIPTION = "Run a RocketMQ broker."
@@ -17,7 +18,7 @@ DESCRIPTION = "Run a RocketMQ broker."
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a broker until a signal stops it, and exit the process with the exit code of `lifecycle.run`."""
-    arguments = server_arguments.parse(PROGRAM, DESCRIPTION, argv, with_test_clock=True)
+    arguments = server_arguments.parse(PROGRAM, DESCRIPTION, argv, is_broker=True)
     with server_arguments.many_imports():
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.runtime.log import LogConfig
         from pocketmq.store.config import MessageStoreConfig
 
-        kept = Path(MessageStoreConfig().store_path(KEPT_FILE))
+        kept = None if arguments.memory else Path(MessageStoreConfig().store_path(KEPT_FILE))
         declared = [BrokerConfig, MessageStoreConfig, TlsConfig, LogConfig, GrpcConfig]
         config, store_config, tls_config, log_config, grpc_config = server_arguments.configure(
             PROGRAM, arguments, declared, IGNORED_KEYS, kept
@@ -37,15 +38,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     server_arguments.set_up_logs(PROGRAM, log_config, "broker.log")
     clock = VirtualClock(SystemClock().message_time_ms()) if arguments.test_clock else None
     file = None if arguments.config_file is None else arguments.config_file.absolute()
+    disk = _memory_disk() if arguments.memory else None
     broker = Broker(
-        config, store_config, None, clock, tls_config, config_file=file, more_configs=[log_config], grpc_config=grpc_config
+        config, store_config, disk, clock, tls_config, config_file=file, more_configs=[log_config], grpc_config=grpc_config
     )
-    with pid_file.registered(PROGRAM, store_config.store_path_root_dir):
+    with pid_file.registered(PROGRAM, "memory" if arguments.memory else store_config.store_path_root_dir):
         if config.metrics_port is None:
             exit_code = lifecycle.run(broker, PROGRAM, _say_ready)
         else:
             exit_code = lifecycle.run(_monitored(broker), PROGRAM, _say_monitored_ready)
     sys.exit(exit_code)
+
+
+def _memory_disk() -> "MemoryDisk":
+    from pocketmq.store.disk.memory_disk import MemoryDisk
+
+    return MemoryDisk()
 
 
 def _monitored(broker: "Broker") -> "Monitored[Broker]":

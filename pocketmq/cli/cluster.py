@@ -89,6 +89,10 @@ class Network:
         """Return the port that the broker is to listen on; `port`: the port chosen by the cluster, 0 for a free one."""
         return port
 
+    def grpc_address(self, label: str, address: str) -> str:
+        """Return the address at which clients reach the broker's gRPC port, which is at `address`."""
+        return address
+
     def cut(self, label: str) -> None:
         """Cut the broker off; without effect if it is cut off already."""
         raise RuntimeError("brokers on the loopback interface cannot be cut off; make the cluster with partitions=True")
@@ -113,12 +117,19 @@ class Node:
         self.folder = folder
         self._cluster = cluster
         self._port = port
+        self._grpc_port = "0"
         self._server: Server | None = None
 
     @property
     def address(self) -> str:
         """The broker's address for clients."""
         return self.server.address
+
+    @property
+    def grpc_address(self) -> str | None:
+        """The broker's address for gRPC clients; None without `grpcServerPort`."""
+        address = self.server.grpc_address
+        return address and self._cluster.network.grpc_address(self.member.label, address)
 
     @property
     def pid(self) -> int:
@@ -139,9 +150,9 @@ class Node:
         return self.server.out
 
     def start(self, settings: Mapping[str, str] | None = None) -> None:
-        """Start the broker (again) on the same store and port. `settings` replace those of the cluster until its next start.
+        """Start the broker (again) on the same store and ports. Raises NotReady.
 
-        Raises NotReady.
+        `settings` replace those of the cluster until its next start.
         """
         network, label = self._cluster.network, self.member.label
         own = {
@@ -153,10 +164,15 @@ class Node:
             **self._cluster.settings_of(self.number, setting_files.BROKER_CLASSES, label),
             **(settings or {}),
         }
+        if own.get("grpcServerPort") == "0":
+            own["grpcServerPort"] = self._grpc_port
         namesrv_address = network.namesrv_address(label, self._cluster.namesrv_address)
         port = network.listen_port(label, self._port)
-        self._server = start_broker(self.folder, namesrv_address, own, port=port, prefix=network.prefix(label))
+        options = self._cluster.broker_options
+        prefix = network.prefix(label)
+        self._server = start_broker(self.folder, namesrv_address, own, port=port, prefix=prefix, options=options)
         self._port = port or int(self._server.address.rpartition(":")[2])
+        self._grpc_port = (self._server.grpc_address or ":0").rpartition(":")[2]
 
     def stop(self) -> int:
         """Stop the broker by SIGTERM and return its exit code."""
@@ -212,12 +228,15 @@ class ProcessCluster:
         broker_port: int = 0,
         settings: Mapping[str, str] | None = None,
         network: Network | None = None,
+        broker_options: Sequence[str] = (),
     ) -> None:
         """Files are in a folder per process in `folder`. Ports 0: free ones; else brokers are PORT_DISTANCE apart.
 
-        `settings` apply to all servers that have these keys; `settings_of` adapts them to each server.
+        `settings` apply to all servers that have these keys; `settings_of` adapts them to each server. `broker_options`:
+        options of every broker's command.
         """
         self.folder = folder
+        self.broker_options = broker_options
         self._namesrv_port = namesrv_port
         self._settings = settings or {}
         self.network = network or Network()

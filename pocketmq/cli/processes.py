@@ -29,6 +29,7 @@ READY_IDLE_S: Final = 30.0
 READY_MAX_S: Final = 3600.0
 """A server that recovers a large store works for long before it is ready."""
 _READY: Final = re.compile(r"boot success.*?\baddress=(\S+?:\d+)")
+_GRPC: Final = re.compile(r"^gRPC: (\S+)", re.MULTILINE)
 _METRICS: Final = re.compile(r"^Metrics: (http\S+)/metrics", re.MULTILINE)
 _HEAD: Final = "# Written at each start, from the options of the program that starts the server.\n"
 _GIVEN: Final = "# given at the start: "
@@ -62,6 +63,8 @@ class Server:
     process: Process
     out: Path
     boot_seconds: float
+    grpc_address: str | None = None
+    """Address of the port for gRPC clients, if the server has one."""
     metrics_url: str | None = None
     """Address of the port for metrics, if the server has one."""
     kept: Kept = NOTHING_KEPT
@@ -110,8 +113,8 @@ class Launch:
         while not patience.is_over():
             output = path.read_text(errors="replace")
             if ready := _READY.search(output):
-                metrics = _METRICS.search(output)
-                return Server(name, ready[1], process, path, time.monotonic() - began, metrics and metrics[1], kept)
+                grpc, metrics = (found and found[1] for found in (_GRPC.search(output), _METRICS.search(output)))
+                return Server(name, ready[1], process, path, time.monotonic() - began, grpc, metrics, kept)
             if process.poll() is not None:
                 break
             time.sleep(0.002)
@@ -137,15 +140,20 @@ def start_broker(
     *,
     port: int = 0,
     prefix: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Server:
-    """Start a broker with its store in `folder`/store and additional `settings`. `port` 0: a free one. Raises NotReady."""
+    """Start a broker with its store in `folder`/store and additional `settings` and `options` of its command.
+
+    `port` 0: a free one. Raises NotReady.
+    """
     store = folder.absolute() / "store"
     defaults = {
         "brokerIP1": "127.0.0.1",
         "storePathRootDir": str(store),
         "storePathCommitLog": str(store / "commitlog"),
     }
-    return Launch("pocketmq.broker", folder, ["--port", str(port), "-n", namesrv_address], defaults, prefix).start(settings)
+    arguments = ["--port", str(port), "-n", namesrv_address, *options]
+    return Launch("pocketmq.broker", folder, arguments, defaults, prefix).start(settings)
 
 
 def start_up(folder: Path, *arguments: str) -> Server:

@@ -8,7 +8,7 @@ import click
 
 from pocketmq.runtime.command_line.commands import Command
 from pocketmq.runtime.command_line.option_types import WholeNumber
-from pocketmq.runtime.command_line.server_command import TEST_CLOCK_HELP
+from pocketmq.runtime.command_line.server_command import MEMORY_HELP, TEST_CLOCK_HELP
 
 BROKER_PORT_DISTANCE = 10
 """Distance between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""
@@ -33,7 +33,7 @@ pocketmq up --advertise 192.168.0.7
     help="The name server's port (9876; the broker's is then 10911, that for gRPC clients 8081). With another N the broker "
     "takes N + 10 and gRPC N + 20, with 0 all get free ports.",
 )
-@click.option("--memory", is_flag=True, help="Keep the store in memory; it is lost when the program ends.")
+@click.option("--memory", is_flag=True, help=MEMORY_HELP)
 @click.option("--store", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the store (./pocketmq-store).")
 @click.option(
     "--advertise",

@@ -134,6 +134,11 @@ class ProxyNetwork(Network):
         self._proxy(label, "clients").target = (LOOPBACK, chosen)
         return chosen
 
+    def grpc_address(self, label: str, address: str) -> str:
+        proxy = self._proxy(label, "grpc")
+        proxy.target = _host_and_port(address)
+        return f"{LOOPBACK}:{proxy.port}"
+
     def cut(self, label: str) -> None:
         for (owner, _), proxy in self._proxies.items():
             if owner == label:

@@ -23,7 +23,7 @@ def programs() -> dict[str, click.Command]:
     """Return PocketMQ's programs by name, except mqadmin."""
     return {
         "pocketmq": TOOL,
-        "mqbroker": server_command(broker.PROGRAM, broker.DESCRIPTION, with_test_clock=True),
+        "mqbroker": server_command(broker.PROGRAM, broker.DESCRIPTION, is_broker=True),
         "mqnamesrv": server_command(namesrv.PROGRAM, namesrv.DESCRIPTION),
         "mqshutdown": mqshutdown,
     }

@@ -41,12 +41,13 @@ class Arguments:
     print_all: bool = False
     print_important: bool = False
     test_clock: bool = False
+    memory: bool = False
     strict: bool = False
     log_directory: str | None = None
     json_logs: bool = False
 
 
-def parse(program: str, description: str, argv: Sequence[str] | None = None, *, with_test_clock: bool = False) -> Arguments:
+def parse(program: str, description: str, argv: Sequence[str] | None = None, *, is_broker: bool = False) -> Arguments:
     """Parse `argv` (default: the process's). Ends the process after an error, and after help and version.
 
     `server_command` declares all options. It is not used for a usual start, because its imports would stay in memory.
@@ -58,7 +59,7 @@ def parse(program: str, description: str, argv: Sequence[str] | None = None, *, 
     from pocketmq.runtime.command_line import commands
     from pocketmq.runtime.command_line.server_command import server_command
 
-    command = server_command(program, description, with_test_clock=with_test_clock)
+    command = server_command(program, description, is_broker=is_broker)
     return Arguments(**commands.parse(command, program, words))
 
 

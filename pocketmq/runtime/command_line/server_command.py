@@ -10,12 +10,13 @@ from pocketmq.runtime.command_line.option_types import Addresses, WholeNumber
 from pocketmq.runtime.command_line.server_arguments import CONFIG_FILE, NAME_SERVERS, PORT
 
 TEST_CLOCK_HELP: Final = "For tests: message time advances only by request, such as `pocketmq clock advance 30m`."
+MEMORY_HELP: Final = "Keep the store in memory; it is lost when the program ends."
 
 
-def server_command(program: str, description: str, *, with_test_clock: bool = False) -> commands.Command:
+def server_command(program: str, description: str, *, is_broker: bool = False) -> commands.Command:
     """Declare the command line of a server; the parameters are fields of `server_arguments.Arguments`.
 
-    `with_test_clock` adds the option --test-clock.
+    `is_broker` adds the options --test-clock and --memory.
     """
     options: list[click.Parameter] = [
         click.Option(
@@ -44,8 +45,9 @@ def server_command(program: str, description: str, *, with_test_clock: bool = Fa
         click.Option(["--json-logs"], is_flag=True, help="Log one JSON object per line (key logFormat=json)."),
         click.Option(["--strict"], is_flag=True, help="Refuse to start with an unknown key in the config file."),
     ]
-    if with_test_clock:
+    if is_broker:
         options.append(click.Option(["--test-clock"], is_flag=True, help=TEST_CLOCK_HELP))
+        options.append(click.Option(["--memory"], is_flag=True, help=MEMORY_HELP))
     examples = f"{program} -n 127.0.0.1:9876 -c broker.conf" if program == "mqbroker" else f"{program} -c namesrv.conf"
     notes = "Exit codes: 0 stopped by a signal; 1 could not start or stop; 2 wrong command line or config file."
     return commands.Command(program, help=description, params=options, examples=examples, notes=notes)
