@@ -45,6 +45,7 @@ LONGEST_FILES = (
     "test_grpc_node.py",
     "test_grpc_java.py",
     "test_grpc_go.py",
+    "test_kit_junit5.py",
     "test_client_asks.py",
     "test_replication.py",
     "test_client_failover.py",

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from pocketmq.proxy import in_hand
+from pocketmq.proxy.clients import in_hand
+from pocketmq.proxy.clients.in_hand import InHand
 from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.front import Front
-from pocketmq.proxy.in_hand import InHand
 from pocketmq.remoting.dispatch import RemotingError
 from tests.broker.running import until
 
