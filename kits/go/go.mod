@@ -1,0 +1,3 @@
+module pocketmq.org/kit
+
+go 1.21
