@@ -3,6 +3,7 @@
 import errno
 import logging
 import socket
+import ssl
 from pathlib import Path
 from typing import Final
 
@@ -115,6 +116,8 @@ def _credentials(tls: TlsConfig | None) -> grpc.ServerCredentials | None:
 
     try:
         first = read()
+        # gRPC would say of a file without a certificate, or with another key, that the port cannot be opened.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.server_cert_path or "", tls.server_key_path)
     except OSError as error:
         raise StartError(f"the certificate of the gRPC port cannot be read: {error}") from error
     requires = is_asked and tls.server_need_client_auth is ClientAuth.REQUIRE

@@ -155,12 +155,14 @@ async def test_an_address_that_is_trusted_needs_no_signature(tmp_path):
         await client.done(SEND)
 
 
-async def test_an_account_that_is_removed_from_the_file_is_refused(tmp_path):
+async def test_an_account_that_is_removed_from_the_file_is_refused(tmp_path, monkeypatch):
     home = acl_home(tmp_path, PLAIN_ACL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RMQ_PROXY_HOME", str(home))
-        async with running_front() as served, running_proxy(served, acl_enable=True) as proxied:
-            async with proxied.client("payer", access=PAYER) as payer:
-                await payer.done(SEND)
-                (home / "conf" / "plain_acl.yml").write_text(PLAIN_ACL.replace("payerUser", "formerPayer"))
-                assert await payer.code(SEND) == "UNAUTHORIZED"
+    monkeypatch.setenv("RMQ_PROXY_HOME", str(home))
+    async with (
+        running_front() as served,
+        running_proxy(served, acl_enable=True) as proxied,
+        proxied.client("payer", access=PAYER) as payer,
+    ):
+        await payer.done(SEND)
+        (home / "conf" / "plain_acl.yml").write_text(PLAIN_ACL.replace("payerUser", "formerPayer"))
+        assert await payer.code(SEND) == "UNAUTHORIZED"
