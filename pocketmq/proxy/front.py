@@ -85,8 +85,8 @@ class Front:
 
     def call(self, context: Context) -> Call:
         """Return the call of an rpc, whose client is new if need be. Raises Refusal."""
-        metadata = _metadata(context)
-        session = self._session(metadata, context.peer())
+        metadata: dict[str, str] = dict(context.invocation_metadata() or ())  # none that is read has bytes (`-bin`)
+        session = self._session(metadata, context)
         session.last_seen_s = asyncio.get_running_loop().time()
         remaining_s = context.time_remaining()
         deadline_ms = None if remaining_s is None or remaining_s > 1e6 else int(remaining_s * 1000)
@@ -109,7 +109,7 @@ class Front:
         finally:
             session.call_count -= 1
 
-    def _session(self, metadata: Mapping[str, str], peer: str) -> Session:
+    def _session(self, metadata: Mapping[str, str], context: Context) -> Session:
         client_id = metadata.get("x-mq-client-id", "")
         if not client_id.strip():
             raise Refusal(pb.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -125,7 +125,7 @@ class Front:
             return session
         if len(self._sessions) >= self.config.grpc_max_clients:
             raise Refusal(pb.TOO_MANY_REQUESTS, f"there are {self.config.grpc_max_clients} clients already (grpcMaxClients)")
-        host, port = self.address_of(peer)
+        host, port = self.address_of(context.peer())
         session = Session(client_id, f"{host}:{port}", namespace, self.upstream, InHand(self.config))
         language = metadata.get("x-mq-language", "").upper()
         language = _LANGUAGES.get(language, language)
@@ -192,10 +192,6 @@ async def _every(seconds: float, step: Callable[[], Awaitable[None]]) -> None:
             await step()
         except Exception:
             log.exception("a periodic step of the front failed")
-
-
-def _metadata(context: Context) -> dict[str, str]:
-    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
 def address_of(peer: str) -> tuple[str, int]:
