@@ -1,6 +1,7 @@
 """Names of topics and groups: from gRPC's resources to those of the remoting protocol, checked."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from pocketmq.client.message_check import GROUP_SIZE_MAX, TOPIC_SIZE_MAX
@@ -19,11 +20,22 @@ _SYSTEM_TOPICS: Final = frozenset(
 )
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "%SYS%")
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+_CHECKED_MAX: Final = 4096
+"""Number of names of each kind that are known to be legal. Refusals are not kept."""
 
 
 def topic_name(resource: pb.Resource, namespace: str = "") -> str:
     """Return the topic's name in the remoting protocol. Raises Refusal for names that clients may not use."""
-    name = _with_namespace(resource, namespace)
+    return _checked_topic(_with_namespace(resource, namespace))
+
+
+def group_name(resource: pb.Resource, namespace: str = "") -> str:
+    """Return the consumer group's name in the remoting protocol. Raises Refusal for names that clients may not use."""
+    return _checked_group(_with_namespace(resource, namespace))
+
+
+@lru_cache(_CHECKED_MAX)
+def _checked_topic(name: str) -> str:
     if not name or len(name) > TOPIC_SIZE_MAX or _LEGAL.fullmatch(name) is None:
         raise Refusal(
             pb.ILLEGAL_TOPIC,
@@ -34,9 +46,8 @@ def topic_name(resource: pb.Resource, namespace: str = "") -> str:
     return name
 
 
-def group_name(resource: pb.Resource, namespace: str = "") -> str:
-    """Return the consumer group's name in the remoting protocol. Raises Refusal for names that clients may not use."""
-    name = _with_namespace(resource, namespace)
+@lru_cache(_CHECKED_MAX)
+def _checked_group(name: str) -> str:
     if not name or len(name) > GROUP_SIZE_MAX or _LEGAL.fullmatch(name) is None:
         raise Refusal(
             pb.ILLEGAL_CONSUMER_GROUP,
