@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from pocketmq.remoting.versions import version_name
 
 from pocketmq.admin.api import consumers, message_search
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.versions import version_name
 from tests.broker.running import until
 from tests.proxy.grpc_client import consumer_settings, producer_settings
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.calls.call import Call, together
 from pocketmq.proxy.clients.popped import PoppedMessage, popped_messages
 from pocketmq.proxy.clients.receipt import Receipt
 from pocketmq.proxy.clients.session import Session, expression_of
@@ -243,7 +243,7 @@ async def ack_message(call: Call, request: pb.AckMessageRequest) -> pb.AckMessag
     topic, group = call.session.topic(request.topic), call.session.group(request.group)
     if len(request.entries) > ENTRIES_MAX:
         raise Refusal(pb.PAYLOAD_TOO_LARGE, f"{len(request.entries)} acks in one call, the limit is {ENTRIES_MAX}")
-    entries = await asyncio.gather(*(_acknowledged(call, topic, group, one) for one in request.entries))
+    entries = await together([_acknowledged(call, topic, group, one) for one in request.entries])
     codes = {entry.status.code for entry in entries}
     if len(codes) == 1:
         return pb.AckMessageResponse(status=entries[0].status, entries=entries)

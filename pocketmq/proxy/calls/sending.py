@@ -1,13 +1,12 @@
 """SendMessage, EndTransaction and RecallMessage."""
 
-import asyncio
 import itertools
 from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.client.message import encode_properties
 from pocketmq.client.producer import STORED, send_header
-from pocketmq.proxy.calls.call import Call
+from pocketmq.proxy.calls.call import Call, together
 from pocketmq.proxy.messages import properties as names
 from pocketmq.proxy.messages.incoming import checked_properties, sys_flag, type_of
 from pocketmq.proxy.messages.transaction_id import TransactionId
@@ -48,21 +47,11 @@ async def send_message(call: Call, request: pb.SendMessageRequest) -> pb.SendMes
     rows = [checked_properties(message, topic, call.config) for message in messages]
     await _check_types(call, topic, rows)
     queues = await _writable(call, topic)
-    results = await asyncio.gather(
-        *(_send(call, topic, queues, one, row) for one, row in zip(messages, rows, strict=True)), return_exceptions=True
-    )
-    entries = [_failed(one) if isinstance(one, BaseException) else one for one in results]
+    entries = await together([_sent(call, topic, queues, one, row) for one, row in zip(messages, rows, strict=True)])
     codes = {entry.status.code for entry in entries}
     if len(codes) == 1:
         return pb.SendMessageResponse(status=entries[0].status, entries=entries)
     return pb.SendMessageResponse(status=pb.Status(code=pb.MULTIPLE_RESULTS, message="mixed results"), entries=entries)
-
-
-def _failed(failure: BaseException) -> pb.SendResultEntry:
-    if not isinstance(failure, Exception):
-        raise failure
-    code, message = code_of(failure)
-    return pb.SendResultEntry(status=pb.Status(code=code, message=remark_of(message)))
 
 
 async def _check_types(call: Call, topic: str, rows: Sequence[dict[str, str]]) -> None:
@@ -93,6 +82,16 @@ async def _writable(call: Call, topic: str) -> list[MessageQueue]:
     if not queues:
         raise Refusal(pb.FORBIDDEN, f"no writable queue of topic {topic}")
     return queues
+
+
+async def _sent(
+    call: Call, topic: str, queues: Sequence[MessageQueue], message: pb.Message, row: dict[str, str]
+) -> pb.SendResultEntry:
+    try:
+        return await _send(call, topic, queues, message, row)
+    except Exception as failure:
+        code, text = code_of(failure)
+        return pb.SendResultEntry(status=pb.Status(code=code, message=remark_of(text)))
 
 
 async def _send(
