@@ -29,6 +29,7 @@ from pocketmq.store.format.message import (
 from pocketmq.store.format.properties import UNIQ_KEY
 
 _WRITE: Final = 2
+_QUEUES_MAX: Final = 65_536
 MESSAGES_MAX: Final = 1024
 """Limit of messages in one call; each is a request to a broker."""
 _turn = itertools.count()
@@ -46,8 +47,8 @@ async def send_message(call: Call, request: pb.SendMessageRequest) -> pb.SendMes
         raise Refusal(pb.MESSAGE_CORRUPTED, "topic in message is not same")
     rows = [checked_properties(message, topic, call.config) for message in messages]
     await _check_types(call, topic, rows)
-    queues = await _writable(call, topic)
-    entries = await together([_sent(call, topic, queues, one, row) for one, row in zip(messages, rows, strict=True)])
+    counts = await _writable(call, topic)
+    entries = await together([_sent(call, topic, counts, one, row) for one, row in zip(messages, rows, strict=True)])
     codes = {entry.status.code for entry in entries}
     if len(codes) == 1:
         return pb.SendMessageResponse(status=entries[0].status, entries=entries)
@@ -71,34 +72,44 @@ async def _check_types(call: Call, topic: str, rows: Sequence[dict[str, str]]) -
             )
 
 
-async def _writable(call: Call, topic: str) -> list[MessageQueue]:
+async def _writable(call: Call, topic: str) -> list[tuple[str, int]]:
+    """Return the brokers with writable queues of a topic, and how many each has. Raises Refusal if there are none."""
     route = await call.upstream.route(topic)
-    queues = [
-        MessageQueue(data.broker_name, queue_id, topic)
+    counts = [
+        (data.broker_name, min(data.write_queue_nums, _QUEUES_MAX))
         for data in route.queue_datas
-        if data.perm & _WRITE
-        for queue_id in range(min(data.write_queue_nums, 65_536))
+        if data.perm & _WRITE and data.write_queue_nums > 0
     ]
-    if not queues:
+    if not counts:
         raise Refusal(pb.FORBIDDEN, f"no writable queue of topic {topic}")
-    return queues
+    return counts
+
+
+def _queue(topic: str, counts: Sequence[tuple[str, int]], group: str | None) -> MessageQueue:
+    """Return the queue of a message group; without one the next queue in turn."""
+    total = sum(count for _, count in counts)
+    index = next(_turn) % total if group is None else consistent_hash(java_hash(group), total)
+    for broker_name, count in counts:
+        if index < count:
+            return MessageQueue(broker_name, index, topic)
+        index -= count
+    raise AssertionError("the index is below the total")
 
 
 async def _sent(
-    call: Call, topic: str, queues: Sequence[MessageQueue], message: pb.Message, row: dict[str, str]
+    call: Call, topic: str, counts: Sequence[tuple[str, int]], message: pb.Message, row: dict[str, str]
 ) -> pb.SendResultEntry:
     try:
-        return await _send(call, topic, queues, message, row)
+        return await _send(call, topic, counts, message, row)
     except Exception as failure:
         code, text = code_of(failure)
         return pb.SendResultEntry(status=pb.Status(code=code, message=remark_of(text)))
 
 
 async def _send(
-    call: Call, topic: str, queues: Sequence[MessageQueue], message: pb.Message, row: dict[str, str]
+    call: Call, topic: str, counts: Sequence[tuple[str, int]], message: pb.Message, row: dict[str, str]
 ) -> pb.SendResultEntry:
-    group = row.get(names.SHARDING_KEY)
-    queue = queues[next(_turn) % len(queues)] if group is None else queues[consistent_hash(java_hash(group), len(queues))]
+    queue = _queue(topic, counts, row.get(names.SHARDING_KEY))
     try:
         text = encode_properties(row)
     except ValueError as error:
