@@ -20,6 +20,9 @@ TOOL: Final = Group(
         "consume": Lazy("pocketmq.cli.message_commands:consume", "show the messages of a topic as they arrive"),
         "clock": Lazy("pocketmq.cli.message_commands:clock", "show message time; with `up --test-clock`: advance it"),
         "delay": Lazy("pocketmq.cli.delay_commands:delay", "delayed messages: ls, show, count, cancel, now"),
+        "topic": Lazy("pocketmq.cli.verbs.topic_commands:topic", "topics: ls, create, describe, set, delete"),
+        "group": Lazy("pocketmq.cli.verbs.group_commands:group", "consumer groups: ls, create, describe, reset, delete"),
+        "dlq": Lazy("pocketmq.cli.verbs.dlq_commands:dlq", "dead letters: ls, show, resend, export, purge"),
         "store": Lazy(
             "pocketmq.cli.store_commands:store", "a store's files: verify, dump, explain, repair, rejoin, export, import"
         ),
@@ -35,6 +38,9 @@ pocketmq up --memory                         start a RocketMQ for experiments; C
 pocketmq up --cluster 2m-2s-sync             start two masters, each with a slave
 pocketmq produce TopicTest hello --tag a     send one message
 pocketmq consume TopicTest --from-start      show messages as they arrive
+pocketmq topic create Orders --queues 8      create a topic
+pocketmq group describe billing              show a consumer group's lag and members
+pocketmq dlq resend billing --all            send its dead letters to their topic again
 pocketmq delay ls --to +1h                   list messages that are due within an hour
 pocketmq store verify pocketmq-store         check the consistency of a store
 """,

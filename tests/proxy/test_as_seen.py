@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from pocketmq.remoting.versions import version_name
 
 from pocketmq.admin.api import consumers, message_search
+from pocketmq.client.versions import version_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.remoting.dispatch import RemotingError
 from tests.broker.running import until

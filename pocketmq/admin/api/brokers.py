@@ -10,8 +10,9 @@ import msgspec
 from pocketmq.admin.api.client import AdminClient, AdminError, Where, sorted_addresses
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import KVTable
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.runtime import properties_file
 
 MS_PER_HOUR: Final = 3_600_000
@@ -131,3 +132,12 @@ async def ha_status(admin: AdminClient, address: str) -> dict[str, Any]:
     answer = await admin.call(address, RequestCode.GET_BROKER_HA_STATUS)
     status: dict[str, Any] = msgspec.json.decode(answer.body)
     return status
+
+
+async def serves_5(admin: AdminClient, address: str, topic: str) -> bool:
+    """Return whether a broker serves the requests of 5.x. `topic`: any name."""
+    try:
+        await admin.call(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+    except RemotingError as refusal:
+        return refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    return True

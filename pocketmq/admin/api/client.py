@@ -148,6 +148,23 @@ class AdminClient:
         """Return the given cluster's name alone, or those of all clusters."""
         return [cluster] if cluster else list((await self.cluster_info()).cluster_addr_table)
 
+    async def brokers(self, cluster: str | None = None, broker_name: str | None = None) -> dict[str, str]:
+        """Return the address that serves each broker name: of all clusters, of one, or of one broker. Raises AdminError."""
+        info = await self.cluster_info()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            raise AdminError(f"there is no cluster {cluster!r}; there are: {', '.join(sorted(info.cluster_addr_table))}")
+        wanted = info.broker_addr_table if cluster is None else info.cluster_addr_table[cluster]
+        found = {
+            name: chosen_address(data)
+            for name in sorted(wanted)
+            if (data := info.broker_addr_table.get(name)) is not None and data.broker_addrs
+        }
+        if broker_name is not None and broker_name not in found:
+            raise AdminError(f"there is no broker {broker_name!r}; there are: {', '.join(found)}")
+        if not found:
+            raise AdminError("no broker is registered with the name server")
+        return found if broker_name is None else {broker_name: found[broker_name]}
+
     async def targets(self, where: Where, with_slaves: bool = False) -> list[str]:
         """Return the addresses meant by -b | -c: one broker, or a cluster's masters (and slaves)."""
         if where.broker is not None:

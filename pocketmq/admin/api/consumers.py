@@ -9,7 +9,7 @@ from msgspec import field
 from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document, queue_order
 from pocketmq.admin.api.topics import RETRY_PREFIX
 from pocketmq.remoting.bodies import Body, Connection, MessageQueue, SubscriptionData, TopicRouteData
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import (
     ConsumerGroupRequestHeader,
@@ -64,6 +64,11 @@ class Progress:
     @property
     def diff_total(self) -> int:
         return sum(progress.diff for progress in self.queues.values())
+
+    @property
+    def lag(self) -> int:
+        """The number of messages not consumed yet. An offset behind a queue's end, as after lost messages, counts as 0."""
+        return sum(max(progress.diff, 0) for progress in self.queues.values())
 
     def rows(self) -> list[tuple[MessageQueue, QueueProgress]]:
         """Return the queues by topic, broker name and queue id."""
@@ -156,12 +161,12 @@ def is_push(info: dict[str, Any]) -> bool:
 
 
 async def clients_of_queues(admin: AdminClient, group: str) -> dict[MessageQueue, str]:
-    """Return the address of the client that consumes each queue; queues of clients that do not answer are left out."""
+    """Return the id of the client that consumes each queue; queues of clients that do not answer are left out."""
     found: dict[MessageQueue, str] = {}
     with contextlib.suppress(RemotingError, AdminError):
         for one in (await connections(admin, group)).connection_set:
             info = await running_info(admin, group, one.client_id, False)
-            found |= {queue: one.client_id.partition("@")[0] for queue, _ in by_queue(info.get("mqTable"))}
+            found |= {queue: one.client_id for queue, _ in by_queue(info.get("mqTable"))}
     return found
 
 
@@ -173,6 +178,28 @@ async def group_summary(admin: AdminClient, group: str) -> GroupSummary:
     with contextlib.suppress(RemotingError, AdminError):
         clients = await connections(admin, group)
     return GroupSummary(group, found, clients)
+
+
+async def group_state(admin: AdminClient, group: str, topic: str | None = None) -> GroupSummary:
+    """Return the progress of a group, at all brokers or in one topic, and its clients as the first broker with any has them.
+
+    Unlike `group_summary` it does not need a retry topic. What a broker refuses to tell is empty.
+    """
+    found, clients = Progress(), ConsumerConnection()
+    for address in (await admin.brokers()).values():
+        with contextlib.suppress(RemotingError):
+            found.add(await progress_at(admin, address, group, topic))
+        if not clients.connection_set:
+            with contextlib.suppress(RemotingError):
+                header = ConsumerGroupRequestHeader(group)
+                clients = await admin.fetch(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
+    return GroupSummary(group, found, clients)
+
+
+def language_name(language: str | int) -> str:
+    """Return the name of a client's language, which may be given as a number."""
+    known = isinstance(language, int) and 0 <= language < len(LanguageCode)
+    return LanguageCode(language).name if known else str(language)  # type: ignore[arg-type]
 
 
 async def producers(admin: AdminClient, group: str, topic: str) -> list[Connection]:

@@ -41,11 +41,14 @@ async def user_groups(admin: AdminClient, address: str) -> dict[str, Any]:
     """Return the answer of GET_ALL_SUBSCRIPTIONGROUP_CONFIG without system groups."""
     found = document(await admin.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
     found["subscriptionGroupTable"] = {
-        name: config
-        for name, config in found["subscriptionGroupTable"].items()
-        if name not in SYSTEM_GROUPS and not name.startswith(SYSTEM_GROUP_PREFIX)
+        name: config for name, config in found["subscriptionGroupTable"].items() if not is_system_group(name)
     }
     return found
+
+
+def is_system_group(name: str) -> bool:
+    """Return whether a consumer group is one that brokers create for themselves and for tools."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 async def cluster_metadata(

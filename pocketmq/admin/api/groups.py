@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.admin.api.client import AdminClient, chosen_address, document
-from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX
+from pocketmq.admin.api.exports import is_system_group, user_groups
+from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, delete_topic, group_names, topic_names
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
@@ -35,6 +36,20 @@ async def group_configs(admin: AdminClient, group: str) -> list[GroupConfig]:
     return found
 
 
+async def all_groups(admin: AdminClient) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the config of each consumer group by broker name, without groups of the system.
+
+    The config of a group that is known by its retry topic only is empty, at no broker.
+    """
+    found: dict[str, dict[str, dict[str, Any]]] = {
+        name: {} for name in await group_names(admin) if not is_system_group(name)
+    }
+    for broker_name, address in (await admin.brokers()).items():
+        for name, config in (await user_groups(admin, address))["subscriptionGroupTable"].items():
+            found.setdefault(name, {})[broker_name] = config
+    return dict(sorted(found.items()))
+
+
 async def create_group(admin: AdminClient, address: str, config: SubscriptionGroupConfig) -> None:
     """Create or change a consumer group at one broker."""
     await admin.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, encode_body(config))
@@ -44,6 +59,18 @@ async def delete_group(admin: AdminClient, address: str, group: str, with_offset
     """Delete a consumer group at one broker. `with_offsets`: its consumer offsets too."""
     header = DeleteSubscriptionGroupRequestHeader(group, with_offsets, with_offsets)
     await admin.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+
+async def delete_everywhere(admin: AdminClient, group: str) -> list[str]:
+    """Delete a consumer group with its offsets, retry and dead-letter topic at all brokers. Return the topics deleted."""
+    for address in (await admin.brokers()).values():
+        await delete_group(admin, address, group, True)
+    present = set(await topic_names(admin))
+    topics = [topic for topic in topics_of_group(group) if topic in present]
+    for cluster in await admin.clusters(None):
+        for topic in topics:
+            await delete_topic(admin, cluster, topic)
+    return topics
 
 
 def topics_of_group(group: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pocketmq.admin.api.brokers import serves_5
 from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document, queue_order
 from pocketmq.admin.api.consumers import Progress, QueueProgress, progress, progress_at
 from pocketmq.admin.api.queue_reading import at_time
@@ -10,7 +11,6 @@ from pocketmq.remoting.bodies import MessageQueue, QueueData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
-from pocketmq.remoting.headers.topic import TopicRequestHeader
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,8 @@ async def commit_offset(admin: AdminClient, address: str, group: str, queue: Mes
 
 async def check_resets_one_queue(admin: AdminClient, address: str, topic: str) -> None:
     """Raise AdminError for a broker of 4.x, which would reset all queues, since it does not know the field of one."""
-    try:
-        await admin.call(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
-    except RemotingError as refusal:
-        if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise AdminError(f"{address} cannot reset one queue: this needs a broker of 5.x, or PocketMQ's") from None
-        raise
+    if not await serves_5(admin, address, topic):
+        raise AdminError(f"{address} cannot reset one queue: this needs a broker of 5.x, or PocketMQ's")
 
 
 async def reset_queue(

@@ -17,7 +17,6 @@ from pocketmq.admin.output import Table
 from pocketmq.admin.running_info_text import running_info_text
 from pocketmq.client.versions import version_name
 from pocketmq.remoting.bodies import Connection, MessageQueue
-from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.command_line.option_types import ADDRESS
 
@@ -81,7 +80,7 @@ def _group_row(one: GroupSummary) -> tuple[Any, ...]:
 def _queue_rows(found: Progress, clients: dict[MessageQueue, str] | None) -> list[tuple[Any, ...]]:
     rows = []
     for queue, offsets in found.rows():
-        client = () if clients is None else (clients.get(queue, "N/A"),)
+        client = () if clients is None else (clients.get(queue, "N/A").partition("@")[0],)
         last = time_seconds(offsets.last_timestamp) if offsets.last_timestamp else "N/A"
         place = queue.topic, queue.broker_name, queue.queue_id
         rows.append((*place, offsets.broker_offset, offsets.consumer_offset, *client, offsets.diff, last))
@@ -102,13 +101,7 @@ async def consumer_connection(run: Run, consumer_group: str, broker_addr: str | 
 
 
 def _client_row(one: Connection) -> tuple[str, str, str, str]:
-    return one.client_id, one.client_addr, language_name(one.language), version_name(one.version)
-
-
-def language_name(language: str | int) -> str:
-    """Return the name of a client's language, which may be given as a number."""
-    known = isinstance(language, int) and 0 <= language < len(LanguageCode)
-    return LanguageCode(language).name if known else str(language)  # type: ignore[arg-type]
+    return one.client_id, one.client_addr, consumers.language_name(one.language), version_name(one.version)
 
 
 @command("producerConnection", option("-g", "--producerGroup", "producer group name", required=True),

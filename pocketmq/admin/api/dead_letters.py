@@ -1,0 +1,240 @@
+"""Dead letters: messages that a consumer group could not consume, in its topic `%DLQ%GROUP`. They are read and sent again.
+
+A message that is sent again carries the property DLQ_RESENT, the offset message id of its dead letter. Before a dead letter
+is sent again, the brokers' index is asked for the messages of its original topic with its unique key: if one of them has the
+dead letter's id, it was sent again before. So nothing is kept beside the messages, and it does not matter who sent it again,
+from which machine, or whether a run was killed. A dead letter is older than the message that remembers it, so that retention
+deletes it first. The index must be on (messageIndexEnable, the default), which `check_is_found` verifies.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.admin.api.client import AdminClient, AdminError
+from pocketmq.admin.api.message_search import by_unique_key
+from pocketmq.admin.api.queue_reading import FOUND, limits, pull, queues_to_read
+from pocketmq.admin.api.stored_messages import StoredMessage
+from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, delete_topic, queue_status, topic_names
+from pocketmq.client.message import RETRY_TOPIC, encode_properties, now_ms
+from pocketmq.client.message_check import sender_properties
+from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID, WRITE
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from pocketmq.store.format.message import COMPRESSED_FLAG
+from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
+
+RESENT: Final = "DLQ_RESENT"
+"""Property of a message that was sent again: the offset message id of its dead letter."""
+PRODUCER_GROUP: Final = "pocketmq-dlq-resend"
+INDEX_WAIT_S: Final = 10.0
+_INDEX_POLL_S: Final = 0.1
+_COMPRESSION: Final = COMPRESSED_FLAG | 0x700
+_ANY_QUEUE: Final = -1
+_STORED: Final = {
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+}
+"""Refusals of a message that is in the log nevertheless."""
+_NOT_AGAIN: Final = frozenset(
+    (
+        *(
+            "TIMER_DELAY_MS",
+            "TIMER_DELAY_SEC",
+            "TIMER_DELIVER_MS",
+            "TIMER_DEL_UNIQKEY",
+            "TIMER_DEL_MS",
+            "__STARTDELIVERTIME",
+        ),
+        *("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"),
+    )
+)
+"""Properties that are not sent again, besides those reserved for brokers: the message's delay has passed."""
+
+
+@dataclass(frozen=True)
+class DeadLetterCount:
+    """The dead letters of a group. `last_ms`: when the last one was stored; 0: there has been none."""
+
+    group: str
+    count: int
+    last_ms: int
+
+
+@dataclass(frozen=True)
+class SentAgain:
+    """The place at which a dead letter was stored again. `refusal`: what the broker did not guarantee, None if all."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int | None
+    refusal: RemotingError | None = None
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def counts(admin: AdminClient) -> list[DeadLetterCount]:
+    """Return the numbers of dead letters of all groups that have any, or had some."""
+    names = sorted(name for name in await topic_names(admin) if name.startswith(DLQ_PREFIX))
+    found = []
+    for name in names:
+        rows = await queue_status(admin, name)
+        count = sum(max(row.max_offset - row.min_offset, 0) for row in rows)
+        last_ms = max(row.last_update_ms for row in rows)
+        found.append(DeadLetterCount(name.removeprefix(DLQ_PREFIX), count, last_ms))
+    return found
+
+
+async def count_of(admin: AdminClient, group: str) -> int:
+    """Return the number of a group's dead letters."""
+    return next((one.count for one in await counts(admin) if one.group == group), 0)
+
+
+async def dead_letters(admin: AdminClient, group: str) -> AsyncIterator[StoredMessage]:
+    """Yield the dead letters that a group has now, queue by queue, the oldest first. Raises AdminError without any."""
+    topic = DLQ_PREFIX + group
+    try:
+        queues = await queues_to_read(admin, topic)
+    except RemotingError as refusal:
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        raise AdminError(
+            f"consumer group {group!r} has no dead letters; `pocketmq dlq ls` lists the groups that have"
+        ) from None
+    if not queues:
+        raise AdminError(f"the topic {topic} may not be read; `pocketmq topic set {topic} --perm rw` permits it")
+    ends = [(queue, address, await limits(admin, address, queue, None, None)) for queue, address in queues]
+    for queue, address, (low, end) in ends:
+        queue_offset = max(low, 0)
+        while queue_offset < end:
+            pulled = await pull(admin, address, queue, queue_offset)
+            for stored in pulled.messages:
+                if stored.message.queue_offset < end:
+                    yield stored
+            if pulled.next_offset <= queue_offset or (pulled.status != FOUND and pulled.next_offset >= end):
+                break
+            queue_offset = pulled.next_offset
+
+
+def topic_named(stored: StoredMessage) -> str | None:
+    """Return the original topic of a dead letter, as far as it names one."""
+    return stored.message.properties.get(RETRY_TOPIC)
+
+
+def original_topic(stored: StoredMessage) -> str:
+    """Return the topic to which a dead letter was first sent. Raises AdminError if it is not known."""
+    topic = topic_named(stored)
+    if not topic or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        raise AdminError(f"{stored.message.msg_id}: the dead letter does not name its original topic")
+    return topic
+
+
+async def is_sent_again(admin: AdminClient, stored: StoredMessage) -> bool:
+    """Return whether a dead letter was sent to its original topic again."""
+    try:
+        found = await by_unique_key(admin, original_topic(stored), stored.message.msg_id)
+    except RemotingError as refusal:
+        if refusal.code in (ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
+            return False
+        raise
+    return any(one.message.properties.get(RESENT) == stored.message.offset_msg_id for one in found)
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def properties_again(stored: StoredMessage) -> dict[str, str]:
+    """Return the properties with which a dead letter is sent again: its sender's, and the mark."""
+    message = stored.message
+    own = {name: value for name, value in sender_properties(message.properties).items() if name not in _NOT_AGAIN}
+    named = {name: value for name in (TAGS, KEYS) if (value := message.properties.get(name))}
+    return {**own, **named, UNIQ_KEY: message.msg_id, "WAIT": "true", RESENT: message.offset_msg_id}
+
+
+async def send_again(admin: AdminClient, stored: StoredMessage) -> SentAgain:
+    """Send a dead letter to its original topic with its own body and properties: to its own broker, if that has the topic.
+
+    Raises AdminError if no broker takes messages of the topic.
+    """
+    topic = original_topic(stored)
+    broker_name, address = await _broker_for(admin, topic, stored.message.broker_name)
+    header = SendMessageRequestHeaderV2(
+        producer_group=PRODUCER_GROUP,
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=0,
+        queue_id=_ANY_QUEUE,
+        sys_flag=stored.record.sys_flag & _COMPRESSION,
+        born_timestamp=now_ms(),
+        flag=stored.record.flag,
+        properties=encode_properties(properties_again(stored)),
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+    )
+    try:
+        answer = await admin.call(address, RequestCode.SEND_MESSAGE_V2, header, stored.record.body)
+    except RemotingError as refusal:
+        if refusal.code not in _STORED:
+            raise
+        return SentAgain(topic, broker_name, _ANY_QUEUE, None, refusal)
+    placed = answer.header(SendMessageResponseHeader)
+    return SentAgain(topic, broker_name, placed.queue_id, placed.queue_offset)
+
+
+async def _broker_for(admin: AdminClient, topic: str, preferred: str) -> tuple[str, str]:
+    try:
+        route = await admin.route(topic)
+    except RemotingError as refusal:
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        text = f"its topic {topic!r} does not exist any more; `pocketmq topic create {topic}` creates it"
+        raise AdminError(text) from None
+    writable = {data.broker_name for data in route.queue_datas if data.perm & WRITE and data.write_queue_nums > 0}
+    masters = {
+        data.broker_name: data.broker_addrs[MASTER_ID]
+        for data in route.broker_datas
+        if data.broker_name in writable and MASTER_ID in data.broker_addrs
+    }
+    if not masters:
+        raise AdminError(f"no broker takes messages of its topic {topic!r}; `pocketmq topic describe {topic}` shows why")
+    name = preferred if preferred in masters else min(masters)
+    return name, masters[name]
+
+
+async def check_is_found(admin: AdminClient, stored: StoredMessage, wait_s: float = INDEX_WAIT_S) -> None:
+    """Wait until a dead letter that was just sent again is recognised as such. Raises AdminError if it is not, in time."""
+    try:
+        async with asyncio.timeout(wait_s):
+            while not await is_sent_again(admin, stored):
+                await asyncio.sleep(_INDEX_POLL_S)
+    except TimeoutError:
+        raise AdminError(
+            f"{stored.message.msg_id} was sent again, but is not in the broker's index: another run would not know it "
+            "(messageIndexEnable=false?); nothing more is sent"
+        ) from None
+
+
+async def purge(admin: AdminClient, group: str) -> None:
+    """Delete the dead letters of a group: its dead-letter topic, which a broker creates again for the next dead letter."""
+    topic = DLQ_PREFIX + group
+    route = await admin.route(topic)
+    for cluster in sorted({data.cluster for data in route.broker_datas}):
+        await delete_topic(admin, cluster, topic)
+
+
+def with_ids(letters: Iterable[StoredMessage], ids: Iterable[str]) -> tuple[list[StoredMessage], list[str]]:
+    """Return the dead letters with one of some ids (unique keys or offset message ids), and the ids that none has."""
+    wanted = dict.fromkeys(ids)
+    chosen, seen = [], set()
+    for one in letters:
+        named = {one.message.msg_id, one.message.offset_msg_id} & wanted.keys()
+        if named:
+            chosen.append(one)
+            seen |= named
+    return chosen, [one for one in wanted if one not in seen]

@@ -1,0 +1,143 @@
+"""`pocketmq topic VERB`: lists, creates, describes, changes and deletes topics."""
+
+from types import SimpleNamespace
+
+from pocketmq.admin.api import topic_configs
+from pocketmq.admin.api.client import AdminClient, AdminError
+from pocketmq.admin.api.consumers import GroupSummary, group_state
+from pocketmq.admin.api.topic_configs import OF_SERVERS, TopicAt, TopicChange, TopicSummary, places_of, queues_at
+from pocketmq.admin.api.topics import QueueStatus, delete_topic, groups_of_topic
+from pocketmq.cli.verbs import running
+from pocketmq.cli.verbs.running import counted, document, moment, show
+from pocketmq.cli.verbs.topic_commands import PERMS
+from pocketmq.runtime.command_line.commands import say
+
+
+def run(options: SimpleNamespace) -> int:
+    """Run the verb `action` and return its exit code."""
+    verbs = {"ls": _list, "create": _create, "describe": _describe, "set": _set, "delete": _delete}
+    return running.run(options, verbs[options.action])
+
+
+async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
+    table = await topic_configs.topic_table(admin)
+    found = [await topic_configs.summary(admin, table, name) for name in table.names(options.with_special)]
+    if options.json:
+        document([_summary_document(one) for one in found])
+        return 0
+    if not found:
+        say("there are no topics; `pocketmq topic create NAME` creates one (--all also shows those of the system)")
+    headings = "name", "type", "queues", "messages", "brokers"
+    show(headings, [(one.topic, one.kind, one.queues, one.messages, ",".join(one.brokers)) for one in found])
+    return 0
+
+
+def _summary_document(one: TopicSummary) -> dict[str, object]:
+    about = {"name": one.topic, "type": one.kind, "queues": one.queues, "messages": one.messages, "brokers": one.brokers}
+    return {**about, "lastMessageTimestamp": one.last_update_ms or None}
+
+
+async def _create(admin: AdminClient, options: SimpleNamespace) -> int:
+    brokers = await admin.brokers(options.cluster, options.broker)
+    await topic_configs.create(admin, brokers, options.name, options.queues, options.kind)
+    say(f"created topic {options.name} ({options.kind}) with {counted(options.queues, 'queue')} at {', '.join(brokers)}")
+    return 0
+
+
+async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
+    table = await topic_configs.topic_table(admin)
+    places = table.topics.get(options.name) or await places_of(admin, options.name)
+    about = await topic_configs.summary(admin, table, options.name)
+    rows = await queues_at(admin, places)
+    groups = [await group_state(admin, group, options.name) for group in sorted(await groups_of_topic(admin, options.name))]
+    if options.json:
+        document(
+            {
+                **_summary_document(about),
+                "configs": [_place_document(one) for one in places],
+                "queueOffsets": [_queue_document(row) for row in rows],
+                "groups": [_group_document(one) for one in groups],
+            }
+        )
+        return 0
+    say(f"topic {about.topic}: {about.kind}, {counted(about.messages, 'message')}, the last {moment(about.last_update_ms)}")
+    for one in places:
+        config = one.config
+        queues = f"{config.read_queue_nums} read, {config.write_queue_nums} written"
+        say(f"broker {one.broker_name} at {one.address}: permission {perm_text(config.perm)}, queues {queues}")
+    say()
+    show(("broker", "queue", "first", "next", "messages", "last message"), map(_queue_row, rows))
+    say()
+    if not groups:
+        say("no consumer group has consumed it")
+    show(("group", "members", "lag"), [(one.group, len(one.clients.connection_set), one.progress.lag) for one in groups])
+    return 0
+
+
+def _queue_row(row: QueueStatus) -> tuple[object, ...]:
+    messages = max(row.max_offset - row.min_offset, 0)
+    return row.queue.broker_name, row.queue.queue_id, row.min_offset, row.max_offset, messages, moment(row.last_update_ms)
+
+
+def _place_document(one: TopicAt) -> dict[str, object]:
+    queues = {"readQueues": one.config.read_queue_nums, "writeQueues": one.config.write_queue_nums}
+    perm = {"perm": perm_text(one.config.perm), "attributes": one.config.attributes or {}}
+    return {"broker": one.broker_name, "address": one.address, **queues, **perm}
+
+
+def _queue_document(row: QueueStatus) -> dict[str, object]:
+    offsets = {"minOffset": row.min_offset, "maxOffset": row.max_offset}
+    return {
+        "broker": row.queue.broker_name,
+        "queue": row.queue.queue_id,
+        **offsets,
+        "lastMessageTimestamp": row.last_update_ms or None,
+    }
+
+
+def _group_document(one: GroupSummary) -> dict[str, object]:
+    return {"group": one.group, "members": len(one.clients.connection_set), "lag": one.progress.lag}
+
+
+async def _set(admin: AdminClient, options: SimpleNamespace) -> int:
+    wanted = await admin.brokers(options.cluster, options.broker)
+    places = [one for one in await places_of(admin, options.name) if one.broker_name in wanted]
+    if not places:
+        raise AdminError(f"topic {options.name!r} is at none of these brokers")
+    if not options.yes and options.queues is not None:
+        lost = sum(
+            max(row.max_offset - row.min_offset, 0)
+            for row in await queues_at(admin, places)
+            if row.queue.queue_id >= options.queues
+        )
+        if lost and not running.is_agreed(f"{counted(lost, 'message')} in the queues from {options.queues} on are not read"):
+            return 1
+    change = TopicChange(options.queues, options.perm, options.kind)
+    for one in await topic_configs.change(admin, places, change):
+        queues = counted(one.config.read_queue_nums, "queue")
+        say(f"changed topic {options.name} at {one.broker_name}: {queues}, permission {perm_text(one.config.perm)}")
+    return 0
+
+
+async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
+    table = await topic_configs.topic_table(admin)
+    places = table.topics.get(options.name) or await places_of(admin, options.name)
+    about = await topic_configs.summary(admin, table, options.name)
+    if about.kind in OF_SERVERS[2:]:
+        raise AdminError(f"{options.name} is a topic of the system, which cannot be deleted")
+    if not options.yes:
+        groups = await groups_of_topic(admin, options.name)
+        what = f"topic {options.name} at {', '.join(about.brokers)} is deleted with {counted(about.messages, 'message')}"
+        if not running.is_named(f"{what}; consumer groups: {', '.join(groups) or 'none'}.", options.name):
+            return 1
+    names = {one.broker_name for one in places}
+    clusters = (await admin.cluster_info()).cluster_addr_table
+    for cluster in sorted(cluster for cluster, members in clusters.items() if names & set(members)):
+        await delete_topic(admin, cluster, options.name)
+    say(f"deleted topic {options.name} at {', '.join(about.brokers)}")
+    return 0
+
+
+def perm_text(perm: int) -> str:
+    """Return a permission as `--perm` takes it. The bit for templates of new topics is not shown."""
+    return next(text for text, value in PERMS.items() if value == perm & 6)
