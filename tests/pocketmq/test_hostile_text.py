@@ -18,6 +18,7 @@ from pocketmq.cli.processes import Server, start_broker, start_namesrv
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.runtime.command_line.printer import Printer
+from tests.interop.wire import Connection
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[/x][red]:warning:"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -65,6 +66,16 @@ def shown(*arguments: object) -> str:
 )
 def test_commands_that_ask_servers(servers: tuple[Server, Server], arguments: str) -> None:
     text = shown(*arguments.split(), "-n", servers[0].address)
+    assert MARKUP in text
+    assert not CONTROL.search(text), text
+
+
+@pytest.mark.parametrize("arguments", ["show", "show --json"])
+def test_dead_letters(servers: tuple[Server, Server], arguments: str) -> None:
+    with Connection(servers[1].address) as connection:
+        (sent,) = (one for queue_id in range(4) for one in connection.read_queue("T", queue_id, "Dead"))
+        connection.send_back("Dead", sent, -1)
+    text = shown("pocketmq", "dlq", *arguments.split(), "Dead", "-n", servers[0].address)
     assert MARKUP in text
     assert not CONTROL.search(text), text
 

@@ -145,6 +145,19 @@ USAGE = {
     "pocketmq consume T --group 'a b' -n {namesrv}": (
         "group 'a b' contains other characters than letters, digits, '_', '-', '%' and '|'"
     ),
+    "pocketmq topic list": "unknown command 'list'; did you mean ls?",
+    "pocketmq topic create T --type FIFA": (
+        "--type FIFA: expected one of NORMAL, FIFO, DELAY, TRANSACTION, MIXED, PRIORITY; did you mean FIFO?"
+    ),
+    "pocketmq topic create T --queues 0": "--queues 0: expected a whole number from 1 to 65536",
+    "pocketmq topic set T": "nothing is to be changed: give --queues, --perm or --type",
+    "pocketmq topic set T --perm 6": "--perm 6: expected one of rw, r, w, none",
+    "pocketmq group reset g T": "option --to is missing",
+    "pocketmq group reset g T --to end": (
+        "--to end: expected earliest, latest, a queue offset such as 1200, or a time such as 2026-11-21T12:30:05"
+    ),
+    "pocketmq dlq resend g": "no dead letter is chosen: give --id ID, repeatable, or --all",
+    "pocketmq dlq resend g --all --id 1": "--id chooses messages and --all takes all: use only one of them",
     # Files
     "pocketmq produce T hello --credentials nowhere": "--credentials nowhere: No such file or directory",
     "pocketmq produce T hello --credentials tools.yml": (
@@ -186,6 +199,19 @@ FAILURES = {
     "pocketmq produce T hello -n {dead}": NOBODY,
     "pocketmq consume T -n {dead}": NOBODY,
     "pocketmq delay ls -n {dead}": NOBODY,
+    "pocketmq topic ls -n {dead}": NOBODY,
+    "pocketmq dlq resend g --all -n {dead}": NOBODY,
+    "pocketmq group ls -n {broker}": f"{NO_NAMESRV} (request type 106 not supported)",
+    "pocketmq topic describe Nowhere -n {namesrv}": (
+        "topic 'Nowhere' does not exist; `pocketmq topic create Nowhere` creates it"
+    ),
+    "pocketmq topic create T --cluster none -n {namesrv}": "there is no cluster 'none'; there are: DefaultCluster",
+    "pocketmq group describe nobody -n {namesrv}": (
+        "consumer group 'nobody' does not exist; `pocketmq group create nobody` creates it"
+    ),
+    "pocketmq dlq show nobody -n {namesrv}": (
+        "consumer group 'nobody' has no dead letters; `pocketmq dlq ls` lists the groups that have"
+    ),
     "pocketmq produce T hello -n {broker}": f"{NO_NAMESRV} (request type 105 not supported)",
     "pocketmq clock -n {broker}": f"{NO_NAMESRV} (request type 106 not supported)",
     "pocketmq consume Nowhere -n {namesrv}": "topic 'Nowhere' does not exist; `pocketmq produce Nowhere hello` creates it",

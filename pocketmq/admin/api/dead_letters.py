@@ -207,10 +207,10 @@ async def _broker_for(admin: AdminClient, topic: str, preferred: str) -> tuple[s
     return name, masters[name]
 
 
-async def check_is_found(admin: AdminClient, stored: StoredMessage, wait_s: float = INDEX_WAIT_S) -> None:
+async def check_is_found(admin: AdminClient, stored: StoredMessage) -> None:
     """Wait until a dead letter that was just sent again is recognised as such. Raises AdminError if it is not, in time."""
     try:
-        async with asyncio.timeout(wait_s):
+        async with asyncio.timeout(INDEX_WAIT_S):
             while not await is_sent_again(admin, stored):
                 await asyncio.sleep(_INDEX_POLL_S)
     except TimeoutError:
