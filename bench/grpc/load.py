@@ -12,7 +12,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,31 +46,32 @@ class Load:
     async def run(self, client: GrpcClient) -> None:
         """Send, or receive and acknowledge, for ever."""
         while True:
-            await self._gate.wait()
-            self._busy += 1
-            try:
-                await (self._receive(client) if self.batch else self._sent(client))
-            finally:
-                self._busy -= 1
+            await (self._receive(client) if self.batch else self._sent(client))
 
     async def _sent(self, client: GrpcClient) -> None:
-        with self._timed("send"):
+        async with self._call("send"):
             await client.send()
         self.done += 1
 
     async def _receive(self, client: GrpcClient) -> None:
-        with self._timed("receive"):
+        async with self._call("receive"):
             found = await client.receive(self.batch)
         self.left -= len(found)
         for one in found:
-            with self._timed("ack"):
+            async with self._call("ack"):
                 await client.ack(*one)
             self.done += 1
 
-    @contextlib.contextmanager
-    def _timed(self, kind: str) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def _call(self, kind: str) -> AsyncIterator[None]:
+        """Time a call, which begins when the clients run."""
+        await self._gate.wait()
+        self._busy += 1
         began = time.perf_counter()
-        yield
+        try:
+            yield
+        finally:
+            self._busy -= 1
         if self.is_recording:
             self.durations[kind].append(time.perf_counter() - began)
 
@@ -84,7 +85,7 @@ class Load:
         if self.batch:
             while self._busy:
                 await asyncio.sleep(0.01)
-            await self._feed(max(FEED_MIN, 4 * used[1]))
+            await self._feed(max(FEED_MIN, 4 * used[1], 4 * self.batch * len(self.clients)))
         return used
 
     async def _feed(self, wanted: int) -> None:

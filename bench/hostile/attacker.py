@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--namesrv", required=True)
     parser.add_argument("--broker", required=True)
     parser.add_argument("--metrics", default="", help="address of the broker's metricsPort")
+    parser.add_argument("--grpc", default="", help="address of the broker's gRPC port")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--rate", type=float, default=1e6, help="bytes a second (1,000,000)")
     options = parser.parse_args()
@@ -26,7 +27,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    peer = Peer(options.namesrv, options.broker, options.seconds, options.rate, options.metrics)
+    peer = Peer(options.namesrv, options.broker, options.seconds, options.rate, options.metrics, options.grpc)
     try:
         ATTACKS[options.name](peer)
     finally:

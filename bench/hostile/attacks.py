@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Final
 
-from bench.hostile import catch_up, cost, memory, name_server, poison
+from bench.hostile import catch_up, cost, grpc_front, memory, name_server, poison
 from bench.hostile.peer import Peer
 
 Attack = Callable[[Peer], None]
@@ -27,6 +27,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     **_of(memory),
     **_of(name_server),
     **_of(catch_up),
+    **_of(grpc_front),
 }
 
 

@@ -4,9 +4,9 @@
 
 Sends messages of 1 KiB at a steady rate, and a few to a second topic; a push consumer with its own connection receives them.
 Every 20 ms both servers get a small request, and ten times a second a pull of a quiet queue is held for 300 ms: the delay of
-its answer beyond that is measured. It prints `ready` when messages arrive, runs until SIGTERM, and then writes FILE: kind
-and time of each request (the machine's monotonic clock), and duration until the answer. A message that never arrived counts
-with the time from its send to the end.
+its answer beyond that is measured. With `--grpc` a gRPC producer sends a message every 20 ms, too. It prints `ready` when
+messages arrive, runs until SIGTERM, and then writes FILE: kind and time of each request (the machine's monotonic clock), and
+duration until the answer. A message that never arrived counts with the time from its send to the end.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import Any
 
 import uvloop
 
+from bench.grpc.client import GrpcClient
 from bench.hostile.peer import NEIGHBOUR_TOPIC, RARE_TOPIC
 from pocketmq.client.consumer import PushConsumer
 from pocketmq.client.message import Message, MessageExt
@@ -38,7 +39,8 @@ HOLD_SECONDS, HOLD_EVERY_SECONDS = 0.3, 0.1
 HOLD_SLACK_SECONDS = 0.1
 """Brokers check the deadlines of held requests no more often than this."""
 QUIET_TOPIC = "NeighbourQuiet"
-KINDS = ("send", "receive", "hold", "broker", "namesrv", "own")
+GRPC_TOPIC = "NeighbourGrpc"
+KINDS = ("send", "receive", "hold", "broker", "namesrv", "own", "grpc")
 PROBE_SECONDS = 0.02
 LAST_WAIT_SECONDS = 3.0
 TIMEOUT_SECONDS = 10.0
@@ -172,6 +174,11 @@ async def _run(options: argparse.Namespace) -> None:
                 asyncio.create_task(neighbour.probe("namesrv", ask_namesrv)),
                 asyncio.create_task(neighbour.probe("hold", ask_held, HOLD_EVERY_SECONDS)),
             ]
+            if options.grpc:
+                await producer.create_topic(GRPC_TOPIC, 1)
+                grpc_client = GrpcClient(options.grpc, "neighbour", GRPC_TOPIC, None)
+                await grpc_client.start()
+                work.append(asyncio.create_task(neighbour.probe("grpc", grpc_client.send)))
             await neighbour.has_received.wait()
             gc.collect()
             gc.freeze()
@@ -190,6 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hostile.neighbour", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--namesrv", required=True)
     parser.add_argument("--broker", required=True)
+    parser.add_argument("--grpc", default="", help="address of the gRPC port, if it is attacked")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rate", type=float, default=200.0, help="messages a second (200)")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (1024)")

@@ -27,6 +27,8 @@ class Peer:
     rate: float
     metrics: str = ""
     """Address of the broker's metricsPort; empty if the broker has no such port."""
+    grpc: str = ""
+    """Address of the broker's gRPC port; that of the broker if there is none."""
     sent: int = 0
     refused: int = 0
     """Connections that could not be opened."""
@@ -37,6 +39,7 @@ class Peer:
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.seconds
         self._free_at = time.monotonic()
+        self.grpc = self.grpc or self.broker
 
     @property
     def is_on(self) -> bool:

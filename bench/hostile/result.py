@@ -62,12 +62,14 @@ class Result:
     failure: str = ""
     slave_p99: float = 0.0
     """The same of requests to the slave, in the attack that has one."""
+    grpc_p99: float = 0.0
+    """The same of sends over gRPC, in the attacks on the gRPC port."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def p99(self) -> float:
-        """Return the worst p99 of sends, of the way to the consumer, of held pulls, of routes and of a slave."""
-        return max(self.send_p99, self.receive_p99, self.hold_p99, self.route_p99, self.slave_p99)
+        """Return the worst p99 of sends, of the way to the consumer, of held pulls, of routes, of a slave and over gRPC."""
+        return max(self.send_p99, self.receive_p99, self.hold_p99, self.route_p99, self.slave_p99, self.grpc_p99)
 
     @property
     def problems(self) -> list[str]:

@@ -23,6 +23,8 @@ STOP_SECONDS_MAX = 30.0
 ATTACKER_GRACE_SECONDS = 15.0
 BEFORE_SECONDS = 2.0
 """Length of the window at the end of the quiet phase with which memory after the attack is compared."""
+GRPC_PREFIX = "grpc-"
+"""Beginning of the names of attacks on the gRPC port."""
 SETTLE_SECONDS_MIN = 3.0
 """The latencies after an attack are measured for at least this long."""
 
@@ -51,8 +53,11 @@ def run(name: str, plan: Plan, tell: Tell) -> Result:
     """Run an attack. Raises RuntimeError if the healthy load does not start."""
     with tempfile.TemporaryDirectory(prefix="pocketmq-hostile-", dir=plan.scratch) as folder:
         scratch = Path(folder)
-        with _servers(scratch, plan.settings) as servers:
-            return _against(servers, name, plan, scratch, tell)
+        # Only attacks on the gRPC port open it, because its library needs as much memory as half a broker.
+        grpc_port = str(free_port()) if name.startswith(GRPC_PREFIX) else ""
+        settings = plan.settings | ({"grpcServerPort": grpc_port} if grpc_port else {})
+        with _servers(scratch, settings) as servers:
+            return _against(servers, f"127.0.0.1:{grpc_port}" if grpc_port else "", name, plan, scratch, tell)
 
 
 @contextlib.contextmanager
@@ -71,9 +76,9 @@ def _servers(scratch: Path, settings: dict[str, str]) -> Iterator[tuple[Server, 
         namesrv.stop()
 
 
-def _against(servers: tuple[Server, Server], name: str, plan: Plan, scratch: Path, tell: Tell) -> Result:
+def _against(servers: tuple[Server, Server], grpc: str, name: str, plan: Plan, scratch: Path, tell: Tell) -> Result:
     broker, namesrv = servers
-    addresses = ["--namesrv", namesrv.address, "--broker", broker.address]
+    addresses = ["--namesrv", namesrv.address, "--broker", broker.address, "--grpc", grpc]
     seen_path = scratch / "neighbour.json"
     neighbour = _start("neighbour", scratch, *addresses, "--out", str(seen_path))
     watch = MemoryWatch(servers)
@@ -111,7 +116,7 @@ def _result(
 ) -> Result:
     quiet, attack, later = windows
     samples: dict[str, list[tuple[float, float]]] = seen["samples"]
-    kinds = ("send", "receive", "hold", "namesrv")
+    kinds = ("send", "receive", "hold", "namesrv", "grpc")
     both = Window(attack.begin, later.end)
     waits = [stalls(both.of(samples[kind])) for kind in ("broker", "namesrv")]
     failures = [text for at, text in seen["failures"] if both.begin <= at < both.end]
@@ -135,9 +140,15 @@ def _result(
         failed=len(failures),
         is_alive=True,
         failure=failures[0] if failures else "",
+        grpc_p99=percentile_ms(attack.of(samples["grpc"]), 0.99),
         slave_p99=outcome.get("slave_p99", 0.0),
-        notes=[text for text in (outcome.get("error", ""),) if text],
+        notes=[text for text in (outcome.get("error", ""), _grpc_note(attack.of(samples["grpc"]))) if text],
     )
+
+
+def _grpc_note(samples: list[tuple[float, float]]) -> str:
+    p50, p99 = (percentile_ms(samples, share) for share in (0.5, 0.99))
+    return f"sends over gRPC: p50 {p50:.1f}, p99 {p99:.1f} ms" if samples else ""
 
 
 def _settled(watch: MemoryWatch, quiet: Window, attack: Window, settle_seconds: float) -> tuple[Window, list[Memory]]:
