@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tests.interop import toolchain
 from tests.pocketmq.test_killed_parent import children, until_ended
+from tests.pocketmq.test_testing_page import PAGE as TESTING_PAGE
+from tests.pocketmq.test_testing_page import examples
 
 ROOT = Path(__file__).parents[3]
 KITS = ROOT / "kits"
@@ -28,6 +30,11 @@ def program(folder: Path) -> Path:
 def project(name: str, folder: Path) -> Path:
     """Copy a project of the tests, and return the copy."""
     return Path(shutil.copytree(Path(__file__).parent / name, folder / name))
+
+
+def example(language: str) -> str:
+    """Return the first example of docs/testing.md in a language."""
+    return examples(TESTING_PAGE, language)[0]
 
 
 def run(*command: str | Path, cwd: Path, env: Mapping[str, str]) -> str:

@@ -19,13 +19,14 @@ def project(tmp_path: Path) -> Path:
     folder = running.project("go", tmp_path)
     for change in ("-require=pocketmq.org/kit@v0.0.0", f"-replace=pocketmq.org/kit={running.KITS / 'go'}"):
         running.run("go", "mod", "edit", change, cwd=folder, env={})
+    (folder / "page_test.go").write_text(running.example("go"))
     return folder
 
 
 def test_a_project_s_tests_use_the_helper(project: Path, tmp_path: Path) -> None:
     env = {"POCKETMQ": str(running.program(tmp_path)), "HOME": str(tmp_path), **_folders_of_go()}
     shown = running.run("go", "test", "-count=1", "-v", "./...", cwd=project, env=env)
-    assert len(re.findall(r"^--- PASS", shown, re.MULTILINE)) == 5, shown
+    assert len(re.findall(r"^--- PASS", shown, re.MULTILINE)) == 6, shown
 
 
 def test_the_server_ends_with_a_killed_process(project: Path, tmp_path: Path) -> None:

@@ -41,11 +41,12 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("version", ["4.9.4", "5.5.0"])
 def test_a_project_s_tests_use_the_extension(classes: Path, tmp_path: Path, version: str) -> None:
     project = running.project("junit5", tmp_path)
+    (project / "src" / "test" / "java" / "shop" / "PageTest.java").write_text(running.example("java"))
     env = {**ENV, "POCKETMQ": str(running.program(tmp_path))}
     running.run(*MAVEN, "test", f"-Drocketmq.version={version}", f"-DargLine=-Duser.home={tmp_path}", cwd=project, env=env)
     reports = [path.read_text() for path in (project / "target" / "surefire-reports").glob("*.txt")]
     counts = [re.search(r"Tests run: (\d+), Failures: 0, Errors: 0, Skipped: 0", report) for report in reports]
-    assert sum(int(count[1]) for count in counts if count) == 7, reports
+    assert sum(int(count[1]) for count in counts if count) == 8, reports
 
 
 def held(classes: Path) -> list[str]:

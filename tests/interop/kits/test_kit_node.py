@@ -26,8 +26,9 @@ def project(tmp_path: Path) -> Path:
 
 def test_a_project_s_tests_use_the_helper(project: Path, tmp_path: Path) -> None:
     env = {"POCKETMQ": str(running.program(tmp_path)), "HOME": str(tmp_path)}
-    shown = running.run("node", "--test", "shop.test.js", cwd=project, env=env)
-    assert re.search(r"^# pass 5$", shown, re.MULTILINE) and re.search(r"^# fail 0$", shown, re.MULTILINE), shown
+    (project / "page.test.js").write_text(running.example("js"))
+    shown = running.run("node", "--test", "shop.test.js", "page.test.js", cwd=project, env=env)
+    assert re.search(r"^# pass 6$", shown, re.MULTILINE) and re.search(r"^# fail 0$", shown, re.MULTILINE), shown
 
 
 def test_the_server_ends_with_a_killed_process(project: Path, tmp_path: Path) -> None:
