@@ -32,7 +32,7 @@ from rich.table import Table
 
 from bench import wire
 from bench.apache import ApacheError
-from bench.grpc.sides import SIDES, Serving, Side
+from bench.grpc.sides import SIDES, Serving, Side, cpu_seconds
 from bench.run import anonymous_mb, joined
 from bench.warm_up import WarmUp, described
 from pocketmq.cli import child_process
@@ -40,6 +40,8 @@ from pocketmq.cli.processes import NotReady
 
 TOPIC, HELD_TOPIC, QUEUES = "Bench", "Held", 8
 IDLE_SECONDS = 3.0
+SETTLE_SECONDS = 12.0
+"""Time after which a JVM that has started is idle."""
 GENERATOR_SECONDS_MAX = 120.0
 console = Console(width=max(170, Console().width))
 Tell = Callable[[str], None]
@@ -66,6 +68,7 @@ LOADS = {
 FIGURES = {"CPU us/msg": ",.0f", "msg/s": ",.0f"} | {
     f"{kind} {name}": ",.1f" for kind in ("send", "receive", "ack") for name in ("p50 ms", "p99 ms")
 }
+FIGURES["CPU, % of a core"] = ",.1f"
 
 
 @dataclass
@@ -109,7 +112,11 @@ class Bench:
 
     def _memory(self, side: Side, serving: Serving, tell: Tell) -> None:
         tell("idle")
+        time.sleep(SETTLE_SECONDS)
+        began = cpu_seconds(serving.pids)
         time.sleep(IDLE_SECONDS)
+        used = (cpu_seconds(serving.pids) - began) / IDLE_SECONDS
+        self.figures[side.name, "idle", "CPU, % of a core"].append(used * 100)
         self._note(side, serving, "idle")
         name = f"{self.options.clients:,} clients with held receives"
         tell(name)
