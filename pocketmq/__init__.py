@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pocketmq.client.access import Access
     from pocketmq.client.consumer import PushConsumer
+    from pocketmq.client.consuming.consume_hook import ConsumeContext, ConsumeHook
+    from pocketmq.client.consuming.consumer_options import ConsumerOptions
+    from pocketmq.client.consuming.consumption import ReconsumeLater
+    from pocketmq.client.consuming.queue_requests import PullResult
     from pocketmq.client.message import Message, MessageExt
     from pocketmq.client.producer import Producer, SendResult
-    from pocketmq.client.pull_consumer import PullConsumer, PullResult
+    from pocketmq.client.pull_consumer import PullConsumer
     from pocketmq.remoting.bodies import MessageQueue
     from pocketmq.remoting.dispatch import RemotingError
     from pocketmq.remoting.signature import Credentials
@@ -22,6 +26,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Access",
+    "ConsumeContext",
+    "ConsumeHook",
+    "ConsumerOptions",
     "Credentials",
     "Message",
     "MessageExt",
@@ -30,6 +37,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PushConsumer",
+    "ReconsumeLater",
     "RemotingError",
     "SendResult",
     "TlsConfig",
@@ -37,14 +45,18 @@ __all__ = [
 
 _MODULES = {
     "Access": "client.access",
+    "ConsumeContext": "client.consuming.consume_hook",
+    "ConsumeHook": "client.consuming.consume_hook",
+    "ConsumerOptions": "client.consuming.consumer_options",
     "Credentials": "remoting.signature",
     "Message": "client.message",
     "MessageExt": "client.message",
     "MessageQueue": "remoting.bodies",
     "Producer": "client.producer",
     "PullConsumer": "client.pull_consumer",
-    "PullResult": "client.pull_consumer",
+    "PullResult": "client.consuming.queue_requests",
     "PushConsumer": "client.consumer",
+    "ReconsumeLater": "client.consuming.consumption",
     "RemotingError": "remoting.dispatch",
     "SendResult": "client.producer",
     "TlsConfig": "remoting.tls",

@@ -1,4 +1,4 @@
-"""Requests of brokers to a push consumer, most of them relayed from tools, and their answers.
+"""Requests of brokers to a consumer, most of them relayed from tools, and their answers.
 
 A request for another group than the client's own is refused with SYSTEM_ERROR. CHECK_TRANSACTION_STATE has no handler,
 because this client sends no transactional messages; it is oneway, and the broker asks another producer at the next check.
@@ -23,7 +23,7 @@ from pocketmq.runtime.peer_text import clipped
 
 if TYPE_CHECKING:
     from pocketmq.client.client_instance import ClientInstance
-    from pocketmq.client.consumer import PushConsumer
+    from pocketmq.client.consuming.group_member import GroupMember
 
 log = logging.getLogger("client")
 
@@ -44,7 +44,7 @@ class ConsumeMessageDirectlyResult(msgspec.Struct, rename="camel"):
     auto_commit: bool = True
 
 
-def _member(asked: "ClientInstance", group: str) -> "PushConsumer":
+def _member(asked: "ClientInstance", group: str) -> "GroupMember":
     if asked.member is None or asked.member.group != group:
         remark = f"The Consumer Group <{clipped(group)}> not exist in this consumer"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)

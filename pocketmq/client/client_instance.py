@@ -21,7 +21,7 @@ from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.consumer import UnregisterClientRequestHeader
 
 if TYPE_CHECKING:
-    from pocketmq.client.consumer import PushConsumer
+    from pocketmq.client.consuming.group_member import GroupMember
 
 log = logging.getLogger("client")
 
@@ -50,7 +50,7 @@ class ClientInstance:
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
         self.producer_group: str | None = None
         self.consumer_data: Callable[[], ConsumerData] | None = None
-        self.member: PushConsumer | None = None
+        self.member: GroupMember | None = None
         """The consumer to which brokers send requests."""
         self.asked_tasks: set[asyncio.Task[None]] = set()
         """Tasks that consume a message directly, at a broker's request."""

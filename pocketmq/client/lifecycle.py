@@ -13,11 +13,22 @@ class Lifecycle:
         """`name` is the client's name in errors."""
         self._name = name
         self._state = _NEW
+        self._is_closing = False
 
     def start(self) -> None:
         """Change from new to started."""
         self.check_new("start() can be called once")
         self._state = _STARTED
+
+    def begin_close(self) -> bool:
+        """Begin to close, once; return False if that has begun before. Checks still pass until `close`."""
+        is_first, self._is_closing = not self._is_closing and self._state != _CLOSED, True
+        return is_first
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the end has begun."""
+        return self._is_closing or self._state == _CLOSED
 
     def close(self) -> bool:
         """Change to closed; return False if it was closed before."""

@@ -1,209 +1,242 @@
-"""Pull consumer, and the requests for one queue on which the push consumer is built.
+"""Pull consumer: the caller says which queues it reads, and where.
 
-As in Apache's clients, a pull goes to the broker that the last answer for its queue suggested, by default the master.
-Slaves serve all requests of this module, so each goes to a slave while the master cannot be reached.
+    async with PullConsumer("127.0.0.1:9876", "audit") as consumer:
+        for queue in await consumer.queues("TopicTest"):
+            result = await consumer.pull(queue, await consumer.min_offset(queue))
 
-async with PullConsumer("127.0.0.1:9876", "audit") as consumer:
-    for queue in await consumer.queues("TopicTest"):
-        result = await consumer.pull(queue, await consumer.min_offset(queue))
+`pull` reads once, at an offset given by the caller. `poll` and `async for` (Apache: DefaultLitePullConsumer) read on and on:
+after `assign` from queues chosen by the caller, after `subscribe` from those that are allocated to it among its group.
+
+    async with PullConsumer("127.0.0.1:9876", "audit", start="first") as consumer:
+        consumer.subscribe("TopicTest")
+        async for message in consumer: ...
 """
 
+import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Final, Self
-
-import msgspec
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.consuming.consumer_options import ConsumerOptions
+from pocketmq.client.consuming.group_member import GroupMember
+from pocketmq.client.consuming.held_queues import HeldQueues, Start, check_start, from_where
+from pocketmq.client.consuming.offset_stores import BrokerOffsets
+from pocketmq.client.consuming.process_queue import ProcessQueue
+from pocketmq.client.consuming.queue_requests import QueueRequests
+from pocketmq.client.consuming.rebalancing import PERSIST_OFFSETS_S, Rebalancing
+from pocketmq.client.consuming.subscription import subscription
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.message import MessageExt, decode_messages
-from pocketmq.client.message_check import check_group, check_topic
-from pocketmq.client.route import MASTER_ID
-from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.offset import (
-    OffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueueRequestHeader,
-    SearchOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
-from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from pocketmq.client.message import MessageExt
+from pocketmq.client.message_check import check_group
+from pocketmq.remoting.bodies import ConsumerData, MessageQueue, SubscriptionData
 
-PULL_COUNT_MAX: Final = 32
-PULL_TIMEOUT_S: Final = 30.0
-_COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
-PULL_STATUS: Final[dict[int, str]] = {
-    ResponseCode.SUCCESS: "FOUND",
-    ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
-    ResponseCode.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MSG",
-    ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
-}
-"""Answers to a pull that are not refusals, with Java's PullStatus for each."""
+POLL_COUNT_MAX: Final = 500
+_DEFAULTS: Final = ConsumerOptions()
 
 
-class PullResult(msgspec.Struct):
-    """Result of a pull. `is_moved`: the requested queue offset does not exist; continue at `next_begin_offset`.
+class PullConsumer(QueueRequests, GroupMember):
+    """Reads queues at offsets chosen by the caller. Calls raise RemotingError, OSError or TimeoutError.
 
-    `is_refused_by_slave`: a slave does not have the requested queue offset, perhaps because it has not copied it yet.
+    Messages of a poll count as consumed when the next poll or `commit` is called. `start` ("first", "last", or a time in
+    ms) applies to queues without a consumer offset of the group.
     """
 
-    messages: list[MessageExt]
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    is_moved: bool
-    is_refused_by_slave: bool = False
-
-
-class PullConsumer:
-    """Reads queues at offsets chosen by the caller. Calls raise RemotingError, OSError or TimeoutError."""
-
-    def __init__(self, namesrv: str, group: str, access: Access = PLAIN, instance: ClientInstance | None = None) -> None:
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        access: Access = PLAIN,
+        *,
+        start: Start = "last",
+        auto_commit: bool = True,
+        options: ConsumerOptions = _DEFAULTS,
+    ) -> None:
+        """`auto_commit`: consumer offsets are stored every 5 s, and at the end; else by `commit` only."""
+        check_start(start)
         check_group(group)
-        self.instance = instance or ClientInstance(namesrv, access)
-        self._lifecycle = Lifecycle("the consumer")
-        self.group = group
-        self._suggested_ids: dict[MessageQueue, str] = {}
-        """Broker ids other than the master's that were suggested for queues."""
+        instance = ClientInstance(namesrv, access)
+        QueueRequests.__init__(self, instance, group, Lifecycle("the consumer"))
+        self._start, self._auto_commit = start, auto_commit
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._is_assigned = self._is_joined = False
+        self._joining = asyncio.Lock()
+        self._polled: list[tuple[ProcessQueue, MessageExt]] = []
+        queues = HeldQueues(self, BrokerOffsets(self), self._subscriptions, options, start, one_by_one=False)
+        queues.posts_subscription = True
+        queues.commits_when_pulling = queues.commits_at_end = auto_commit
+        queues.release_timeout_s = options.release_timeout_s
+        rebalancing = Rebalancing(instance, group, queues, self._subscriptions, options.strategy)
+        GroupMember.__init__(self, instance, group, queues, rebalancing, options)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._finish_polled()
         await self.close()
 
     async def close(self) -> None:
-        """Unregister and close all connections; later calls raise RuntimeError."""
-        if self._lifecycle.close():
-            await self.instance.close()
+        """Store the offsets, leave the group, close all connections; later calls raise RuntimeError.
 
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic, sorted."""
-        self._lifecycle.check_not_closed()
-        check_topic(topic)
-        return await self.instance.routes.subscribe_queues(topic)
+        Messages of the last poll are delivered again; at the end of `async with` they count as consumed.
+        """
+        if not self._lifecycle.begin_close():
+            return
+        for work, message in self._polled:
+            work.put_back(message)
+        await self._rebalancing.stop()
+        self._queues.ready.close()
+        await self._queues.drop(list(self._queues.held))
+        self._lifecycle.close()
+        await self.instance.close(self.group if self._is_joined else None)
 
-    async def pull(
-        self,
-        queue: MessageQueue,
-        queue_offset: int,
-        count_max: int = PULL_COUNT_MAX,
-        tags: str | None = "*",
-        wait_ms: int = 0,
-        commit_offset: int = 0,
-        sub_version: int = 0,
-    ) -> PullResult:
-        """Return the messages from `queue_offset` on; if there are none yet, the broker holds the request for `wait_ms`.
+    # Queues
 
-        `tags` (`a || b`) None: use the subscription of the last heartbeat. A `commit_offset` above 0 is stored by the
-        broker.
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
+        """Share the queues of a topic with the other clients of the group. Must be called before the first poll.
+
+        Raises TypeError or ValueError for invalid arguments, RuntimeError after a poll or `assign`.
         """
         self._lifecycle.check_not_closed()
-        if count_max < 1 or wait_ms < 0:
-            raise ValueError(f"count_max must be 1 or more and wait_ms 0 or more, not {count_max} and {wait_ms}")
-        header = pull_header(self.group, queue, queue_offset, count_max, tags, wait_ms, commit_offset, sub_version)
-        slave_header = msgspec.structs.replace(header, sys_flag=header.sys_flag & ~_COMMIT)  # slaves store no offsets
-        answer, broker = await self.instance.invoke_any(
-            queue.broker_name,
-            RequestCode.PULL_MESSAGE,
-            header,
-            slave_header,
-            self._suggested_ids.get(queue, MASTER_ID),
-            PULL_TIMEOUT_S + wait_ms / 1000,
+        if self._is_assigned or self._is_joined:
+            raise RuntimeError("subscribe() must come before the first poll, and cannot be combined with assign()")
+        self._subscriptions[topic] = subscription(topic, tags, sql)
+
+    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*", *, sql: str | None = None) -> None:
+        """Read these queues, and no others any more, whatever the other clients of the group read.
+
+        Raises TypeError or ValueError for invalid arguments, RuntimeError after `subscribe`.
+        """
+        self._lifecycle.check_not_closed()
+        if self._subscriptions and not self._is_assigned:
+            raise RuntimeError("assign() cannot be combined with subscribe()")
+        wanted = set(queues)
+        self._subscriptions |= {topic: subscription(topic, tags, sql) for topic in {queue.topic for queue in wanted}}
+        self._is_assigned = True
+        await self._join()
+        await self._queues.drop(self._queues.held.keys() - wanted)
+        await self._queues.take(wanted - self._queues.held.keys())
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that are read: those of `assign`, or those that are allocated to this client."""
+        return list(self._queues.held)
+
+    def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Continue a queue at an offset. Raises ValueError if this client does not read it."""
+        if queue_offset < 0:
+            raise ValueError(f"queue offset {queue_offset} is negative")
+        self._work(queue)
+        self._queues.begin_at(queue, queue_offset)
+
+    async def position(self, queue: MessageQueue) -> int:
+        """Return the queue offset of the next message that a poll returns. Raises ValueError as `seek`."""
+        work = self._work(queue)
+        return work.position if work.position >= 0 else await self._queues.begin_offset(queue)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Return no more messages of these queues until `resume`. Raises ValueError as `seek`."""
+        for queue in queues:
+            self._queues.pause(self._work(queue))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Undo `pause`. Raises ValueError as `seek`."""
+        for queue in queues:
+            self._queues.resume(self._work(queue))
+
+    def _work(self, queue: MessageQueue) -> ProcessQueue:
+        self._lifecycle.check_not_closed()
+        if queue not in self._queues.held:
+            raise ValueError(f"{queue} is not read by this consumer: assign() it first")
+        return self._queues.held[queue]
+
+    async def offsets_for_times(self, times_ms: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return for each queue the offset of the first message stored at or after a time, else of the next message."""
+        return {queue: await self.search_offset(queue, time_ms) for queue, time_ms in times_ms.items()}
+
+    # Messages
+
+    async def poll(self, timeout_s: float | None = 0.0, count_max: int = POLL_COUNT_MAX) -> list[MessageExt]:
+        """Return messages; wait for the first one at most `timeout_s` (None: without limit). Earlier ones are consumed.
+
+        Raises RuntimeError if nothing is subscribed or assigned.
+        """
+        if count_max < 1:
+            raise ValueError(f"count_max must be 1 or more, not {count_max}")
+        await self._join()
+        self._finish_polled()
+        if not self._take_ready(count_max):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    self._polled.append(await anext(self._queues.ready))
+            except (TimeoutError, StopAsyncIteration):
+                return []
+            self._take_ready(count_max - 1)
+        return [message for _, message in self._polled]
+
+    def _take_ready(self, count_max: int) -> int:
+        """Take up to `count_max` messages that are there already; return their number."""
+        before = len(self._polled)
+        while len(self._polled) - before < count_max and (taken := self._queues.ready.take_now()):
+            self._polled.append(taken)
+        return len(self._polled) - before
+
+    def __aiter__(self) -> Self:
+        """Return an iterator of messages; it ends when the consumer is closed."""
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        if not self._lifecycle.is_closing:
+            for message in await self.poll(None, 1):
+                return message
+        raise StopAsyncIteration
+
+    def _finish_polled(self) -> None:
+        polled, self._polled = self._polled, []
+        for work, message in polled:
+            self._queues.finished(work, message)
+
+    async def commit(self, queue: MessageQueue | None = None, consumer_offset: int | None = None) -> None:
+        """Store the group's consumer offset in a queue; without arguments those of all queues, behind the polled messages.
+
+        They are stored at a slave while the master cannot be reached.
+        """
+        if queue is not None:
+            if consumer_offset is None:
+                raise TypeError("commit(queue, consumer_offset) takes both, or none")
+            await super().commit(queue, consumer_offset)
+            return
+        self._lifecycle.check_not_closed()
+        self._finish_polled()
+        await self._queues.commit()
+
+    # The group
+
+    async def _join(self) -> None:
+        async with self._joining:
+            self._lifecycle.check_not_closed()
+            if self._is_joined:
+                return
+            if self._is_assigned:
+                for topic in self._subscriptions:
+                    await self.instance.routes.route(topic)
+                await self.instance.heartbeat()
+                self.instance.start()
+                if self._auto_commit:
+                    self.instance.every(PERSIST_OFFSETS_S, self._queues.commit)
+            elif self._subscriptions:
+                for topic in self._subscriptions:
+                    await self.instance.routes.refresh(topic)
+                await self._rebalancing.start(commits=self._auto_commit)
+            else:
+                raise RuntimeError("the consumer has no queue: call subscribe(topic) or assign(queues) first")
+            self._is_joined = True
+
+    def _consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_ACTIVELY",
+            consume_from_where=from_where(self._start),
+            subscription_data_set=[] if self._is_assigned else list(self._subscriptions.values()),
         )
-        if answer.code not in PULL_STATUS:
-            self._suggested_ids.pop(queue, None)
-            refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with code {answer.code}"
-            raise RemotingError(answer.code, refusal)
-        response = answer.header(PullMessageResponseHeader)
-        self._suggest(queue, str(response.suggest_which_broker_id))
-        found = answer.code == ResponseCode.SUCCESS
-        is_refused = answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and response.next_begin_offset == queue_offset
-        return PullResult(
-            decode_messages(answer.body, queue.broker_name) if found else [],
-            response.next_begin_offset,
-            response.min_offset,
-            response.max_offset,
-            answer.code == ResponseCode.PULL_OFFSET_MOVED,
-            broker.is_slave and is_refused,
-        )
-
-    def _suggest(self, queue: MessageQueue, broker_id: str) -> None:
-        if broker_id == MASTER_ID:
-            self._suggested_ids.pop(queue, None)
-        else:
-            self._suggested_ids[queue] = broker_id
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's consumer offset in a queue, None if it has none."""
-        self._lifecycle.check_not_closed()
-        header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id)
-        answer, _ = await self.instance.invoke_any(queue.broker_name, RequestCode.QUERY_CONSUMER_OFFSET, header)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        return _checked(answer, queue).header(OffsetResponseHeader).offset
-
-    async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's consumer offset, at a slave while the master cannot be reached."""
-        await self.commit_somewhere(queue, consumer_offset)
-
-    async def commit_somewhere(self, queue: MessageQueue, consumer_offset: int) -> bool:
-        """As `commit`; return whether the master stored it. If not, store it again: masters copy none from slaves."""
-        self._lifecycle.check_not_closed()
-        header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
-        answer, broker = await self.instance.invoke_any(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)
-        _checked(answer, queue)
-        return not broker.is_slave
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the queue offset of the next message to be stored."""
-        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the queue offset of the oldest existing message."""
-        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
-
-    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored at or after a time."""
-        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
-        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-
-    async def _offset(self, queue: MessageQueue, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader) -> int:
-        self._lifecycle.check_not_closed()
-        answer, _ = await self.instance.invoke_any(queue.broker_name, code, header)
-        return _checked(answer, queue).header(OffsetResponseHeader).offset
-
-
-def pull_header(
-    group: str,
-    queue: MessageQueue,
-    queue_offset: int,
-    count_max: int,
-    tags: str | None,
-    wait_ms: int = 0,
-    commit_offset: int = 0,
-    sub_version: int = 0,
-) -> PullMessageRequestHeader:
-    """Return the header of a pull; see `PullConsumer.pull`."""
-    return PullMessageRequestHeader(
-        consumer_group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=queue_offset,
-        max_msg_nums=count_max,
-        sys_flag=_COMMIT * (commit_offset > 0) | _SUSPEND * (wait_ms > 0) | _SUBSCRIPTION * (tags is not None),
-        commit_offset=commit_offset,
-        suspend_timeout_millis=wait_ms,
-        sub_version=sub_version,
-        subscription=tags,
-        expression_type="TAG",
-    )
-
-
-def _checked(answer: RemotingCommand, queue: MessageQueue) -> RemotingCommand:
-    """Return an answer with code SUCCESS. Raises RemotingError."""
-    if answer.code != ResponseCode.SUCCESS:
-        raise RemotingError(answer.code, answer.remark or f"broker {queue.broker_name!r} answered with code {answer.code}")
-    return answer

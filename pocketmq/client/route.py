@@ -1,9 +1,10 @@
-"""Topic routes: fetched from a name server, cached, and refreshed; and how the clients of a group share a topic's queues."""
+"""Topic routes: fetched from a name server, cached, and refreshed."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from pocketmq.client.consuming.allocation import queue_order
 from pocketmq.remoting.bodies import BrokerData, MessageQueue, TopicRouteData, decode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -40,29 +41,6 @@ def queues_of(topic: str, counts: Iterable[tuple[str, int]]) -> list[MessageQueu
     count_total = sum(max(count, 0) for _, count in rows)
     _check_size(f"the route of topic {topic!r}", "queues", count_total, "QUEUES_MAX", QUEUES_MAX)
     return [MessageQueue(broker_name, queue_id, topic) for broker_name, count in rows for queue_id in range(count)]
-
-
-def queue_order(queue: MessageQueue) -> tuple[str, str, int]:
-    """Return the key by which queues are sorted."""
-    return queue.topic, queue.broker_name, queue.queue_id
-
-
-def allocate_averagely(queues: Sequence[MessageQueue], client_ids: Sequence[str], client_id: str) -> list[MessageQueue]:
-    """AllocateMessageQueueAveragely: contiguous queues in sorted order.
-
-    Both sequences are sorted here, so that all clients see the same order. A client that is not listed (yet) gets no queues.
-    """
-    ids = sorted(client_ids)
-    if client_id not in ids:
-        return []
-    return share(sorted(queues, key=queue_order), len(ids), ids.index(client_id))
-
-
-def share(queues: Sequence[MessageQueue], clients: int, index: int) -> list[MessageQueue]:
-    """Return the contiguous queues of one of some clients; the first clients get one more if they do not divide evenly."""
-    size, extra = divmod(len(queues), clients)
-    start = index * size + min(index, extra)
-    return list(queues[start : start + size + (index < extra)])
 
 
 def _check_size(what: str, units: str, value: int, name: str, limit: int) -> None:

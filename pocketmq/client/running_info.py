@@ -9,9 +9,7 @@ from types import FrameType
 from typing import Any, Final
 
 from pocketmq.client.consume_rates import ConsumeRates
-from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.client.pull_consumer import PULL_COUNT_MAX
-from pocketmq.client.send_back import RECONSUME_MAX
+from pocketmq.client.consuming.process_queue import ProcessQueue
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import ConsumerData
 from pocketmq.remoting.codes import LANGUAGE, VERSION_NAME
@@ -23,16 +21,18 @@ FRAMES_MAX: Final = 50
 
 def running_info(
     data: ConsumerData,
-    namesrv_addresses: Iterable[str],
-    started_ms: int,
+    settings: Mapping[str, str],
     queues: Iterable[ProcessQueue],
     rates: Mapping[str, ConsumeRates],
     with_stacks: bool,
 ) -> dict[str, Any]:
-    """Return ConsumerRunningInfo: settings, subscriptions, queues, rates; stacks of tasks and threads if asked for."""
+    """Return ConsumerRunningInfo: settings, subscriptions, queues, rates; stacks of tasks and threads if asked for.
+
+    `settings` are those that differ between kinds of consumers.
+    """
     table = ((fastjson.object_key(one.queue.broker_name, one.queue.queue_id, one.queue.topic), one.info()) for one in queues)
     info = {
-        "properties": _properties(data, namesrv_addresses, started_ms),
+        "properties": {**_properties(data), **settings},
         "subscriptionSet": data.subscription_data_set,
         "mqTable": fastjson.object_map(table),
         "statusTable": {one.topic: rates.get(one.topic, ConsumeRates()).status() for one in data.subscription_data_set},
@@ -40,22 +40,15 @@ def running_info(
     return {**info, "jstack": stacks()} if with_stacks else info
 
 
-def _properties(data: ConsumerData, namesrv_addresses: Iterable[str], started_ms: int) -> dict[str, str]:
-    """Return the settings under Java's names; each queue has a task, which gives its messages to the listener one by one."""
+def _properties(data: ConsumerData) -> dict[str, str]:
+    """Return those settings that every consumer has, under Java's names."""
     return {
-        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in namesrv_addresses),
         "PROP_CLIENT_VERSION": VERSION_NAME,
-        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
         "PROP_CONSUME_TYPE": str(data.consume_type),
-        "PROP_CONSUMEORDERLY": "false",  # queues are not locked at the brokers
-        "PROP_THREADPOOL_CORE_SIZE": "1",
         "consumerGroup": data.group_name,
         "messageModel": str(data.message_model),
         "consumeFromWhere": str(data.consume_from_where),
-        "allocateMessageQueueStrategy": "AVG",
         "consumeMessageBatchMaxSize": "1",
-        "maxReconsumeTimes": str(RECONSUME_MAX),
-        "pullBatchSize": str(PULL_COUNT_MAX),
         "language": LANGUAGE,
     }
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client.consumer import Listener, PushConsumer
+from pocketmq.client.consumer import PushConsumer
+from pocketmq.client.consuming.consumption import Listener
 from pocketmq.client.message import Message, MessageExt
 from pocketmq.client.producer import Producer
 from pocketmq.remoting import fastjson
@@ -83,7 +84,7 @@ async def test_running_info_has_settings_queues_and_rates(asked: Asked) -> None:
     assert info["statusTable"]["T"]["consumeOKTPS"] == pytest.approx(MESSAGES / 60)
     assert "jstack" not in info
     with_stacks = fastjson.loads(bytes((await asked.running_info(jstack=True)).body))
-    assert "PushConsumer._keep_balanced" in with_stacks["jstack"]
+    assert "Rebalancing._keep_balanced" in with_stacks["jstack"]
 
 
 async def test_running_info_counts_messages_waiting_for_the_listener(asked: Asked) -> None:

@@ -27,8 +27,8 @@ SLAVE: dict[str, Any] = {"broker_role": "SLAVE"}
 def quick_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the intervals at which clients and slaves look for changes."""
     monkeypatch.setattr("pocketmq.client.client_instance.ROUTE_REFRESH_S", 0.1)
-    monkeypatch.setattr("pocketmq.client.consumer.PERSIST_OFFSETS_S", 0.1)
-    monkeypatch.setattr("pocketmq.client.consumer.HOLD_MS", 500)
+    monkeypatch.setattr("pocketmq.client.consuming.rebalancing.PERSIST_OFFSETS_S", 0.1)
+    monkeypatch.setattr("pocketmq.client.consuming.held_queues.HOLD_MS", 500)
     monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.2)
     monkeypatch.setattr("pocketmq.broker.registration.registration.NO_MASTER_RETRY_S", 0.05)
 

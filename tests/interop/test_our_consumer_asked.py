@@ -90,7 +90,7 @@ def test_consumer_status_of_our_consumer(ours: OurConsumer, tool: Mqadmin, clust
     assert re.search(queue, printed, re.MULTILINE), printed
     assert re.search(rf"^{TOPIC} +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +\d+\.\d\d +0\.00 +0$", printed, re.MULTILINE), printed
     stacks = printed.partition("#Consumer jstack#")[2]
-    assert "PushConsumer._consume_queue" in stacks, printed
+    assert "HeldQueues._fetch" in stacks, printed
 
 
 def test_consumer_status_of_the_group(ours: OurConsumer, tool: Mqadmin, cluster: Cluster) -> None:

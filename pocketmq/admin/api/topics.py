@@ -6,7 +6,8 @@ from typing import Final
 
 from pocketmq.admin.api.client import AdminClient, AdminError, Where, by_queue, chosen_address, document, each
 from pocketmq.admin.api.nameservers import get_kv, put_kv
-from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID, READ, queues_of, share
+from pocketmq.client.consuming.allocation import share
+from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID, READ, queues_of
 from pocketmq.remoting.bodies import MessageQueue, QueueData, TopicConfig, TopicList, TopicRouteData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError

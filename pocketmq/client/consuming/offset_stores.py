@@ -1,0 +1,111 @@
+"""Places where a consumer keeps its consumer offsets: the brokers, or for broadcasting a file of this machine."""
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from pocketmq.client.consuming.process_queue import ProcessQueue
+from pocketmq.client.consuming.queue_requests import QueueRequests
+from pocketmq.remoting import fastjson
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.dispatch import RemotingError
+
+log = logging.getLogger("client")
+
+LOCAL_FOLDER: Final = ".rocketmq_offsets"
+
+
+class OffsetStore(Protocol):
+    """Consumer offsets of one group."""
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the consumer offset of a queue, None if it has none."""
+
+    async def commit(self, works: Iterable[ProcessQueue]) -> None:
+        """Store the consumer offsets of queues, as far as they have changed. Failures are logged."""
+
+
+class BrokerOffsets:
+    """Offsets at the brokers, at a slave while the master cannot be reached."""
+
+    def __init__(self, requests: QueueRequests) -> None:
+        self._requests = requests
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return await self._requests.committed(queue)
+
+    async def commit(self, works: Iterable[ProcessQueue]) -> None:
+        for work in list(works):
+            offset_now = work.consumer_offset
+            if offset_now < 0 or offset_now == work.committed_offset:
+                continue
+            try:
+                if await self._requests.commit_somewhere(work.queue, offset_now):
+                    work.committed_offset = offset_now
+            except (OSError, TimeoutError, RemotingError) as failure:
+                log.warning("consumer offset %d of %s could not be stored: %s", offset_now, work.queue, failure)
+
+
+class LocalOffsets:
+    """Offsets in a file, FOLDER/CLIENT_ID/GROUP/offsets.json, in the form of Java's LocalFileOffsetStore.
+
+    The previous content is kept beside it, as offsets.json.bak, and is read if the file is damaged.
+    """
+
+    def __init__(self, folder: Path | None, client_id: str, group: str) -> None:
+        """`folder` None: ~/.rocketmq_offsets. Files are read at first use, with ValueError if they are damaged."""
+        self.path = (folder or Path.home() / LOCAL_FOLDER) / client_id / group / "offsets.json"
+        self._backup = self.path.with_name("offsets.json.bak")
+        self._loaded: dict[MessageQueue, int] | None = None
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return self._table.get(queue)
+
+    async def commit(self, works: Iterable[ProcessQueue]) -> None:
+        changed = {work.queue: work.consumer_offset for work in works if work.consumer_offset >= 0}
+        if changed.items() <= self._table.items():
+            return
+        self._table.update(changed)
+        try:
+            self._write()
+        except OSError as failure:
+            log.warning("%s could not be written: %s", self.path, failure)
+
+    @property
+    def _table(self) -> dict[MessageQueue, int]:
+        if self._loaded is None:
+            self._loaded = self._load()
+        return self._loaded
+
+    def _load(self) -> dict[MessageQueue, int]:
+        problem: ValueError | None = None
+        for path in (self.path, self._backup):
+            try:
+                return _parsed(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                log.warning("%s cannot be read: %s", path, error)
+                problem = ValueError(f"{path} contains no consumer offsets: {error}; remove it to begin without")
+        if problem is not None:
+            raise problem
+        return {}
+
+    def _write(self) -> None:
+        rows = ((fastjson.object_key(q.broker_name, q.queue_id, q.topic), offset) for q, offset in self._table.items())
+        data = fastjson.dumps({"offsetTable": fastjson.object_map(rows)})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.path.with_name("offsets.json.tmp")
+        unfinished.write_bytes(data)
+        if self.path.exists():
+            os.replace(self.path, self._backup)
+        os.replace(unfinished, self.path)
+
+
+def _parsed(data: bytes) -> dict[MessageQueue, int]:
+    table = fastjson.loads(data)["offsetTable"]
+    return {msgspec.json.decode(key, type=MessageQueue): int(offset) for key, offset in table.items()}
