@@ -22,7 +22,7 @@ def libraries() -> Path:
 
 
 def test_a_project_s_tests_use_the_container(tmp_path: Path) -> None:
-    folder = running.project("testcontainers", tmp_path)
+    folder = running.project("containers", tmp_path)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(running.ROOT), str(libraries())])}
     command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'temp'}"]
     done = subprocess.run(
