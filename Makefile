@@ -20,6 +20,8 @@
 # make check-set   a set of masters and slaves under kills and cut networks: which messages are lost, doubled, late
 # make fuzz FUZZ_ARGS="--inputs 5000000"   coverage-guided fuzzing of all code that reads untrusted bytes
 # make fuzz-lane FUZZ_RUNS=5000000   the same for the compiled lane, by libFuzzer; needs cargo and a C++ compiler
+# make check-image   build and run the container image of deploy/ without a container engine; needs root and debootstrap
+# make release   sdist, wheel and the list of their software in dist/; RELEASE_ARGS=--snapshot between releases
 # make damage DAMAGE_ARGS="--every"   a broker on a store with each of its files damaged, each bit flipped
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -45,7 +47,7 @@ JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar lane demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-hostile clean
+.PHONY: help setup jar lane demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-hostile check-image release clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -178,6 +180,15 @@ bench-grpc: $(VENV)/.spark
 
 bench-hostile: $(VENV)/.spark
 	@$(PY) -m bench.hostile $(BENCH_ARGS)
+
+check-image: $(VENV)/.dev
+	@$(PY) -m tests.deploy.image_root build/image $(IMAGE_ARGS)
+
+build/release-tools: deploy/release/requirements.txt | $(VENV)/bin/pip
+	@$(PY) -m venv --clear $@ && $@/bin/pip install -q --disable-pip-version-check -r $< && touch $@
+
+release: build/release-tools jar
+	@$</bin/python deploy/release/release.py $(RELEASE_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist demo-store bench-store bench/loadgen/loadgen *.egg-info pocketmq/lane/_lane*.so pocketmq/lane/crate/target pocketmq/lane/crate/fuzz/target fuzz-findings .pytest_cache .mypy_cache .ruff_cache .hypothesis
