@@ -19,6 +19,8 @@ from pocketmq.runtime.lifecycle import StartError, listening
 
 log = logging.getLogger("proxy")
 
+CONNECTIONS_A_CLIENT: Final = 2
+"""Connections above so many for each of grpcMaxClients are closed at once; official clients have one to an endpoint."""
 STOP_S: Final = 1.0
 """Time in which running calls may end when the server stops."""
 
@@ -49,6 +51,7 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", config.grpc_max_metadata_size),
                 ("grpc.absolute_max_metadata_size", config.grpc_max_metadata_size),
+                ("grpc.max_allowed_incoming_connections", CONNECTIONS_A_CLIENT * config.grpc_max_clients),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.keepalive_permit_without_calls", 1),
