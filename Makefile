@@ -83,10 +83,10 @@ $(VENV)/bin/pip:
 LANE_SOURCES := $(wildcard pocketmq/lane/crate/Cargo.* pocketmq/lane/crate/src/*.rs)
 
 $(VENV)/.spark: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
-	$(call install,spark)
+	$(call install,spark$(COMMA)grpc)
 
 $(VENV)/.dev: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
-	$(call install,spark$(COMMA)dev)
+	$(call install,spark$(COMMA)grpc$(COMMA)dev)
 	@touch $(VENV)/.spark
 
 COMMA := ,

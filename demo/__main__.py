@@ -1,11 +1,14 @@
-"""`make demo`: two servers, a standard client that sends and consumes messages of all kinds, and Spark over the resulting
-store.
+"""`make demo`: two servers, a standard client that sends and consumes messages of all kinds, a gRPC client that consumes
+some of them, too, and Spark over the resulting store.
 
 The last line is `DEMO OK ...`; otherwise the exit code is not 0 and the last line gives the reason.
 """
 
 import contextlib
+import csv
 import json
+import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -29,6 +32,9 @@ REPORT_IDLE_S, REPORT_MAX_S = 300, 7200
 POLL_S = 0.5
 ROWS_SHOWN_MAX = 20
 COMMIT_LOG_FILE_SIZE = 16 << 20
+SHARED = "keyed"
+"""Kind of the messages that a gRPC client consumes, too."""
+GRPC = re.compile(r"^gRPC: (\S+)", re.MULTILINE)
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -58,7 +64,7 @@ def demonstrate() -> str:
         step("2. Two processes on free ports")
         namesrv = processes.start_namesrv(HOME)
         running.callback(namesrv.stop)
-        settings = {"brokerName": "demo", "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE)}
+        settings = {"brokerName": "demo", "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE), "grpcServerPort": "0"}
         broker = processes.start_broker(HOME, namesrv.address, settings)
         running.callback(broker.stop)
         for server in (namesrv, broker):
@@ -70,23 +76,29 @@ def demonstrate() -> str:
         if complaints := tour.complaints():
             raise DemoFailed("; ".join(complaints) + f"\n   the output of servers and client is in {HOME}")
 
-        step("4. The broker stops")
+        step("4. A gRPC client of RocketMQ 5 consumes one of these topics, too")
+        grpc_consumed = run_grpc_consumer(broker, tour.sent.get(SHARED, 0))
+
+        step("5. The broker stops")
         if (code := broker.stop()) != 0:
             raise DemoFailed(f"the broker ended with {code}; see {broker.out}")
         console.print("   cleanly: all messages are in the files")
 
-    step("5. Spark reads the store; no broker is running")
+    step("6. Spark reads the store; no broker is running")
     report = run_report()
-    rows, lag = int(report["rows"]), int(report["consumer_lag"])
+    rows, popped, lag = int(report["rows"]), popped_records(), int(report["consumer_lag"])
     sent, delayed = sum(tour.sent.values()), tour.sent.get(DELAYED, 0)
-    if rows != sent + delayed:  # a delayed message is in the log twice: as sent, and as delivered
+    if rows - popped != sent + delayed:  # a delayed message is in the log twice: as sent, and as delivered
         raise DemoFailed(
-            f"Spark read {rows} records instead of {sent + delayed}: {sent} messages were sent, and {delayed} delayed ones "
-            "among them are stored twice"
+            f"Spark read {rows - popped} records of messages instead of {sent + delayed}: {sent} messages were sent, and "
+            f"{delayed} delayed ones among them are stored twice"
         )
     if lag != 0:
         raise DemoFailed(f"the groups' offsets are {lag} messages behind, though all were consumed")
-    console.print(f"   {rows} records = {sent} messages + {delayed} scheduled copies of the delayed ones")
+    console.print(
+        f"   {rows} records = {sent} messages + {delayed} scheduled copies of the delayed ones + {popped} records of the "
+        "broker about messages that the gRPC client had in hand"
+    )
     if not client.is_standard:
         console.print(
             "\n[bold yellow]No standard client is available on this machine[/]: PocketMQ's own client was used. To use "
@@ -95,7 +107,7 @@ def demonstrate() -> str:
     return (
         f"DEMO OK client={client.name} sent={sent} consumed={sum(tour.consumed.values())} delayed={delayed} "
         f"late_max_ms={max(tour.late_all_ms, default=0)} store_late_max_ms={max(tour.store_late_all_ms, default=0)} "
-        f"spark_rows={rows} lag={lag} store={HOME / 'store'}"
+        f"grpc_consumed={grpc_consumed} spark_rows={rows} lag={lag} store={HOME / 'store'}"
     )
 
 
@@ -128,6 +140,27 @@ def run_tour(client: clients.Client, namesrv: str, broker: str) -> Tour:
         output = errors.read_text(errors="replace")[-1500:]
         raise DemoFailed(f"the {client.name} client ended with {exit_code}: {output}")
     return tour
+
+
+def run_grpc_consumer(broker: processes.Server, sent: int) -> str:
+    """Have a gRPC client consume the messages of SHARED, which another group has consumed. Returns their number as text."""
+    command_of = clients.grpc_consumer(lambda text: console.print(f"   {_plain(text)}"))
+    if command_of is None:
+        return "none"
+    endpoint = GRPC.search(broker.out.read_text(errors="replace"))
+    if endpoint is None:
+        raise DemoFailed(f"the broker has no gRPC port; see {broker.out}")
+    topic = f"Tour{SHARED.capitalize()}"
+    command, environment = command_of(endpoint[1], topic, sent)
+    out, errors = HOME / "grpc.out", HOME / "grpc.err"
+    with open(out, "wb") as stdout, open(errors, "wb") as stderr:
+        environment = {**os.environ, **environment, "HOME": str(HOME)}
+        exit_code = run_while_it_works(command, TOUR_IDLE_S, TOUR_MAX_S, stdout, stderr, environment)
+    consumed = out.read_text(errors="replace").strip()
+    if exit_code != 0 or consumed != str(sent):
+        raise DemoFailed(f"the gRPC client consumed {consumed or 0} of {sent} messages of {topic}; see {errors}")
+    console.print(f"   {sent} messages of {topic}: sent by remoting, consumed by remoting, and by gRPC at {endpoint[1]}")
+    return consumed
 
 
 def show(tour: Tour) -> None:
@@ -171,11 +204,18 @@ def run_report() -> dict[str, Any]:
     return totals
 
 
+def popped_records() -> int:
+    """Return the number of records that the broker itself stored about popped messages, from the report's table."""
+    with open(HOME / "report" / "volume.csv", newline="") as table:
+        return sum(int(row["messages"]) for row in csv.DictReader(table) if row["topic"].startswith("rmq_sys_"))
+
+
 def run_while_it_works(
-    command: list[str], idle_s: float, max_s: float, stdout: IO[bytes] | None = None, stderr: IO[bytes] | None = None
-) -> int | None:
+    command: list[str], idle_s: float, max_s: float, stdout: IO[bytes] | None = None, stderr: IO[bytes] | None = None,
+    environment: dict[str, str] | None = None,
+) -> int | None:  # fmt: skip
     """Run a command; return its exit code, or None if it was killed after `idle_s` without work, or after `max_s`."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as process:
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment) as process:
         patience = Patience(process.pid, idle_s, max_s)
         try:
             while process.poll() is None and not patience.is_over():

@@ -15,6 +15,7 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 JAVA_CLIENT, GO_CLIENT, OWN_CLIENT = "java-5.5.0", "go-2.1.2", "pocketmq-python"
+GRPC_CLIENT = "grpc-python-5.1.2"
 JAVA_MISSING = "a JDK (11 or newer) and Maven; Debian and Ubuntu: apt-get install default-jdk-headless maven"
 
 
@@ -67,19 +68,43 @@ def _go(say: Callable[[str], None]) -> Client:
     return Client(GO_CLIENT, True, lambda namesrv, broker, home: [str(binary), namesrv, broker])
 
 
+def grpc_consumer(say: Callable[[str], None]) -> Callable[[str, str, int], tuple[list[str], dict[str, str]]] | None:
+    """Return a function for the command of a gRPC consumer, and its environment; it gets endpoint, topic and a number.
+
+    None if the client cannot be installed; `say` is called with the reason.
+    """
+
+    def install(folder: Path) -> None:
+        options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--target", "lib", "-r", "requirements.txt")
+        _run(folder, sys.executable, "-m", "pip", "install", *options)
+
+    try:
+        library = _built("grpc/python", install, say) / "lib"
+    except BuildFailed as failure:
+        say(f"{GRPC_CLIENT}: {failure}")
+        return None
+    program = Path(__file__).with_name("grpc_consumer.py")
+
+    def command(endpoint: str, topic: str, count: int) -> tuple[list[str], dict[str, str]]:
+        return [sys.executable, str(program), endpoint, topic, str(count)], {"PYTHONPATH": str(library)}
+
+    return command
+
+
 def _built(language: str, build: Callable[[Path], None], say: Callable[[str], None]) -> Path:
     """Return a built copy of examples/LANGUAGE, cached under the digest of its sources."""
     source = EXAMPLES / language
     files = sorted(path for path in source.rglob("*") if path.is_file() and "target" not in path.parts)
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
     cache = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq") / "demo"
-    done = cache / f"{language}-{digest}"
+    name = language.replace("/", "-")
+    done = cache / f"{name}-{digest}"
     if done.exists():
         return done
     say(f"building examples/{language}; the first time its client is downloaded ...")
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=f"{language}.draft-") as scratch:
-        draft = Path(scratch) / language
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}.draft-") as scratch:
+        draft = Path(scratch) / name
         shutil.copytree(source, draft, ignore=shutil.ignore_patterns("target"))
         build(draft)
         if not done.exists():
