@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
-from pocketmq.proxy.sending import consistent_hash
 
+from pocketmq.proxy.calls.sending import consistent_hash
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.service import SERVICE, handlers
 from pocketmq.store.format.java_hash import java_hash
