@@ -145,7 +145,7 @@ USAGE = {
     "pocketmq consume T --group 'a b' -n {namesrv}": (
         "group 'a b' contains other characters than letters, digits, '_', '-', '%' and '|'"
     ),
-    "pocketmq topic list": "unknown command 'list'; did you mean ls?",
+    "pocketmq topic delet T": "unknown command 'delet'; did you mean delete?",
     "pocketmq topic create T --type FIFA": (
         "--type FIFA: expected one of NORMAL, FIFO, DELAY, TRANSACTION, MIXED, PRIORITY; did you mean FIFO?"
     ),

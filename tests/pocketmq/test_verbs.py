@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.admin.api import dead_letters
+from pocketmq.cli.cluster import Layout, ProcessCluster
 from pocketmq.cli.processes import Server, start_up
 from tests.interop.patience import wait
 from tests.interop.wire import Connection, Record
@@ -131,3 +132,39 @@ def test_dead_letters_on_standard_output_can_be_imported(verbs: Verbs, connectio
 def test_failure_with_json_has_no_document(verbs: Verbs) -> None:
     done = verbs.run("topic describe Nowhere --json")
     assert (done.exit_code, done.out) == (1, "")
+
+
+def test_words_of_other_tools(verbs: Verbs) -> None:
+    verbs.told("topic add Worded")
+    assert "Worded" in verbs.told("topic list")
+    assert verbs.told("topic info Worded") == verbs.told("topic describe Worded")
+    verbs.told("topic rm Worded --yes")
+    assert "list (ls)" in verbs.told("group --help")
+
+
+def test_two_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic is made at both, changed at one; a group is reset at one; a dead letter returns to its own broker."""
+    settings = {"mappedFileSizeCommitLog": str(1 << 20)}
+    with ProcessCluster(tmp_path, Layout(2, 0), settings=settings) as cluster:
+        verbs = Verbs(cluster.namesrv_address, capsys, monkeypatch)
+        verbs.told("topic create Wide --queues 2")
+        verbs.told("topic create Narrow --broker broker-b")
+        assert verb_cases.row_of(verbs.json("topic ls"), "Narrow")["brokers"] == ["broker-b"]
+        wide = verb_cases.row_of(verbs.json("topic ls"), "Wide")
+        assert (wide["queues"], wide["brokers"]) == (4, ["broker-a", "broker-b"])
+        verbs.told("topic set Wide --queues 1 --broker broker-b")
+        assert [one["readQueues"] for one in verbs.json("topic describe Wide")["configs"]] == [2, 1]
+        with Connection(cluster.nodes["broker-b"].address) as connection:
+            connection.subscribe("Group", "Wide")
+            connection.send("Wide", 0, b"x", {"UNIQ_KEY": "X"})
+            (sent,) = connection.read_queue("Wide", 0, "Group")
+            connection.send_back("Group", sent, -1)
+            planned = verbs.json("group reset Group Wide --to latest --broker broker-b --dry-run")
+            assert [(one["broker"], one["queue"], one["offset"]) for one in planned] == [("broker-b", 0, 1)]
+            verbs.told("group reset Group Wide --to latest --broker broker-b --yes")
+            assert connection.consumer_offset("Group", "Wide", 0) == 1
+            assert "X is sent to Wide again: broker-b queue 0 @ 1" in verbs.told("dlq resend Group --all --yes")
+        verbs.told("topic delete Wide --yes")
+        assert "Wide" not in verbs.told("topic ls")
+        verbs.told("group delete Group --yes")
+        assert [one["name"] for one in verbs.json("group ls")] == []

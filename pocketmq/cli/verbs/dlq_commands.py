@@ -8,8 +8,7 @@ from typing import Final
 import click
 
 from pocketmq.cli.server_options import option
-from pocketmq.cli.verbs.options import JSON, YES, argument, verb
-from pocketmq.runtime.command_line.commands import Group, Lazy
+from pocketmq.cli.verbs.options import JSON, YES, argument, group_of, verb
 from pocketmq.runtime.command_line.option_types import WholeNumber
 
 LIMIT: Final = 100
@@ -68,14 +67,15 @@ purge = _dlq(
     YES,
 )
 
-dlq = Group(
+dlq = group_of(
     "dlq",
+    __name__,
     {
-        "ls": Lazy(f"{__name__}:ls", "list groups with dead letters and their number"),
-        "show": Lazy(f"{__name__}:show", "show dead letters"),
-        "resend": Lazy(f"{__name__}:resend", "send dead letters to their original topic, each once"),
-        "export": Lazy(f"{__name__}:export", "write dead letters to a file as JSON lines"),
-        "purge": Lazy(f"{__name__}:purge", "delete dead letters"),
+        "ls": "list groups with dead letters and their number",
+        "show": "show dead letters",
+        "resend": "send dead letters to their original topic, each once",
+        "export": "write dead letters to a file as JSON lines",
+        "purge": "delete dead letters",
     },
     help="Work on dead letters: messages that a consumer group could not consume after all retries.",
     examples="""

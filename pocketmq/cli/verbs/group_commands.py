@@ -7,8 +7,7 @@ from typing import Final
 import click
 
 from pocketmq.cli.server_options import option
-from pocketmq.cli.verbs.options import JSON, WHERE, YES, argument, verb
-from pocketmq.runtime.command_line.commands import Group, Lazy
+from pocketmq.cli.verbs.options import JSON, WHERE, YES, argument, group_of, verb
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
@@ -80,14 +79,15 @@ delete = _group(
     notes="Stop its consumers before: while one runs, the broker may create the group again.",
 )
 
-group = Group(
+group = group_of(
     "group",
+    __name__,
     {
-        "ls": Lazy(f"{__name__}:ls", "list consumer groups: mode, members, lag"),
-        "create": Lazy(f"{__name__}:create", "create a consumer group"),
-        "describe": Lazy(f"{__name__}:describe", "offsets, lag and client by queue; members and subscriptions"),
-        "reset": Lazy(f"{__name__}:reset", "reset offsets to the earliest, the latest, a time or an offset"),
-        "delete": Lazy(f"{__name__}:delete", "delete a consumer group with its offsets and dead letters"),
+        "ls": "list consumer groups: mode, members, lag",
+        "create": "create a consumer group",
+        "describe": "offsets, lag and client by queue; members and subscriptions",
+        "reset": "reset offsets to the earliest, the latest, a time or an offset",
+        "delete": "delete a consumer group with its offsets and dead letters",
     },
     help="Work on consumer groups, at PocketMQ's brokers or Apache's.",
     examples="""

@@ -8,14 +8,46 @@ from typing import Any, Final
 import click
 
 from pocketmq.cli.server_options import SERVER_OPTIONS, option
-from pocketmq.runtime.command_line.commands import Command
+from pocketmq.runtime.command_line.commands import Command, Group, Lazy
 
 JSON: Final = option("--json", is_flag=True, help="One JSON document, for scripts.")
 YES: Final = option("--yes", is_flag=True, help="Do not ask for confirmation.")
+OTHER_WORDS: Final = {
+    "list": "ls",
+    "add": "create",
+    "info": "describe",
+    "edit": "set",
+    "alter": "set",
+    "seek": "reset",
+    "rm": "delete",
+    "replay": "resend",
+}
+"""Words of rpk, nats and others, with ours. Each works in a group that has ours."""
 WHERE: Final = (
     option("--cluster", metavar="NAME", help="Only at the brokers of this cluster."),
     option("--broker", metavar="NAME", help="Only at the broker with this name."),
 )
+
+
+class VerbGroup(Group):
+    """Commands that also answer to OTHER_WORDS."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name if cmd_name in self.rows else OTHER_WORDS.get(cmd_name, cmd_name))
+
+    def other_words(self) -> str:
+        """Return the note of the help about the other words."""
+        known = [f"{other} ({word})" for other, word in OTHER_WORDS.items() if word in self.rows]
+        return f"Other words for them: {', '.join(known)}."
+
+
+def group_of(name: str, place: str, abouts: dict[str, str], help: str, examples: str) -> VerbGroup:
+    """Return the group of verbs that are in the module `place`, each under its own name. `abouts`: verb -> what it does."""
+    group = VerbGroup(
+        name, {verb: Lazy(f"{place}:{verb}", about) for verb, about in abouts.items()}, help=help, examples=examples
+    )
+    group.notes = group.other_words()
+    return group
 
 
 def argument(name: str, help: str, **settings: Any) -> click.Argument:

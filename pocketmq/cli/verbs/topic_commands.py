@@ -7,8 +7,7 @@ from typing import Final
 import click
 
 from pocketmq.cli.server_options import option
-from pocketmq.cli.verbs.options import JSON, WHERE, YES, argument, verb
-from pocketmq.runtime.command_line.commands import Group, Lazy
+from pocketmq.cli.verbs.options import JSON, WHERE, YES, argument, group_of, verb
 from pocketmq.runtime.command_line.option_types import Checked, OneOf, WholeNumber
 
 QUEUES: Final = 4
@@ -61,7 +60,7 @@ delete = _topic(
     _NAME,
     YES,
 )
-set_ = _topic(
+set = _topic(
     "set",
     "Change settings of a topic; the others stay as they are.",
     "pocketmq topic set Orders --queues 16\npocketmq topic set Orders --perm r",
@@ -76,14 +75,15 @@ set_ = _topic(
     check=_check_change,
 )
 
-topic = Group(
+topic = group_of(
     "topic",
+    __name__,
     {
-        "ls": Lazy(f"{__name__}:ls", "list topics: type, queues, messages, brokers"),
-        "create": Lazy(f"{__name__}:create", "create a topic"),
-        "describe": Lazy(f"{__name__}:describe", "queues with offsets, permissions, consumer groups with lag"),
-        "set": Lazy(f"{__name__}:set_", "change number of queues, permission or type"),
-        "delete": Lazy(f"{__name__}:delete", "delete a topic with its messages"),
+        "ls": "list topics: type, queues, messages, brokers",
+        "create": "create a topic",
+        "describe": "queues with offsets, permissions, consumer groups with lag",
+        "set": "change number of queues, permission or type",
+        "delete": "delete a topic with its messages",
     },
     help="Work on topics, at PocketMQ's brokers or Apache's.",
     examples="""
