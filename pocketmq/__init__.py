@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pocketmq.client.consuming.consumption import ReconsumeLater
     from pocketmq.client.consuming.queue_requests import PullResult
     from pocketmq.client.message import Message, MessageExt
+    from pocketmq.client.pop_consumer import PopConsumer
     from pocketmq.client.producer import Producer, SendResult
     from pocketmq.client.pull_consumer import PullConsumer
     from pocketmq.remoting.bodies import MessageQueue
@@ -33,6 +34,7 @@ __all__ = [
     "Message",
     "MessageExt",
     "MessageQueue",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PullResult",
@@ -52,6 +54,7 @@ _MODULES = {
     "Message": "client.message",
     "MessageExt": "client.message",
     "MessageQueue": "remoting.bodies",
+    "PopConsumer": "client.pop_consumer",
     "Producer": "client.producer",
     "PullConsumer": "client.pull_consumer",
     "PullResult": "client.consuming.queue_requests",

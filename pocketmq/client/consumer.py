@@ -81,7 +81,7 @@ class PushConsumer(GroupMember):
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._listeners: dict[str, Listener] = {}
         requests = QueueRequests(instance, group, self._lifecycle)
-        offsets: OffsetStore = BrokerOffsets(requests)
+        offsets: OffsetStore = BrokerOffsets(requests, zero_if_new=isinstance(start, str))
         if broadcast:
             offsets = LocalOffsets(options.offsets_folder, instance.client_id, group)
         queues = HeldQueues(

@@ -62,7 +62,14 @@ class PullConsumer(QueueRequests, GroupMember):
         self._is_assigned = self._is_joined = False
         self._joining = asyncio.Lock()
         self._polled: list[tuple[ProcessQueue, MessageExt]] = []
-        queues = HeldQueues(self, BrokerOffsets(self), self._subscriptions, options, start, one_by_one=False)
+        queues = HeldQueues(
+            self,
+            BrokerOffsets(self, zero_if_new=isinstance(start, str)),
+            self._subscriptions,
+            options,
+            start,
+            one_by_one=False,
+        )
         queues.posts_subscription = True
         queues.commits_when_pulling = queues.commits_at_end = auto_commit
         queues.release_timeout_s = options.release_timeout_s

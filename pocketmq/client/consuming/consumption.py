@@ -103,10 +103,14 @@ class Consumption(Generic[P]):
     async def _work(self) -> None:
         async for place, message in self._messages:
             failure = await self.listen(message, self._source.topic_of(place), self._listeners.get(message.topic))
-            if failure is None:
-                await self._source.succeeded(place, message)
-            else:
-                await self._source.failed(place, message, failure)
+            try:
+                if failure is None:
+                    await self._source.succeeded(place, message)
+                else:
+                    await self._source.failed(place, message, failure)
+            except Exception:
+                log.exception("message %s could not be finished; it will be delivered again", message.msg_id)
+                self._source.abandon(place, message)
 
     async def listen(self, message: MessageExt, topic: str, listener: Listener | None) -> Exception | None:
         """Give a message to a listener; return its failure. `topic`: the one under which it is counted."""

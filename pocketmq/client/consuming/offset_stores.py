@@ -32,11 +32,12 @@ class OffsetStore(Protocol):
 class BrokerOffsets:
     """Offsets at the brokers, at a slave while the master cannot be reached."""
 
-    def __init__(self, requests: QueueRequests) -> None:
-        self._requests = requests
+    def __init__(self, requests: QueueRequests, zero_if_new: bool = True) -> None:
+        """`zero_if_new`: see `QueueRequests.committed`."""
+        self._requests, self._zero_if_new = requests, zero_if_new
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        return await self._requests.committed(queue)
+        return await self._requests.committed(queue, zero_if_new=self._zero_if_new)
 
     async def commit(self, works: Iterable[ProcessQueue]) -> None:
         for work in list(works):

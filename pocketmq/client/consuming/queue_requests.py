@@ -12,11 +12,12 @@ from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message import MessageExt, decode_messages
 from pocketmq.client.message_check import check_topic
-from pocketmq.client.route import MASTER_ID
+from pocketmq.client.route import MASTER_ID, BrokerAddress
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.offset import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -101,8 +102,8 @@ class QueueRequests:
             expression_type=expression_type,
         )
         slave_header = msgspec.structs.replace(header, sys_flag=header.sys_flag & ~_COMMIT)  # slaves store no offsets
-        answer, broker = await self.instance.invoke_any(
-            queue.broker_name,
+        answer, broker = await self._invoke(
+            queue,
             RequestCode.PULL_MESSAGE,
             header,
             slave_header,
@@ -126,17 +127,33 @@ class QueueRequests:
             broker.is_slave and is_refused,
         )
 
+    async def _invoke(
+        self,
+        queue: MessageQueue,
+        code: int,
+        header: CommandHeader,
+        slave_header: CommandHeader | None = None,
+        first_id: str = MASTER_ID,
+        timeout_s: float = 3.0,
+    ) -> tuple[RemotingCommand, BrokerAddress]:
+        """As `ClientInstance.invoke_any`, at the brokers of a queue."""
+        await self.instance.routes.route(queue.topic)
+        return await self.instance.invoke_any(queue.broker_name, code, header, slave_header, first_id, timeout_s)
+
     def _suggest(self, queue: MessageQueue, broker_id: str) -> None:
         if broker_id == MASTER_ID:
             self._suggested_ids.pop(queue, None)
         else:
             self._suggested_ids[queue] = broker_id
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's consumer offset in a queue, None if it has none."""
+    async def committed(self, queue: MessageQueue, *, zero_if_new: bool = True) -> int | None:
+        """Return the group's consumer offset in a queue, None if it has none.
+
+        Brokers answer 0 for a new group if all messages of the queue are recent; those of 4.9 even without `zero_if_new`.
+        """
         self._lifecycle.check_not_closed()
-        header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id)
-        answer, _ = await self.instance.invoke_any(queue.broker_name, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, None if zero_if_new else False)
+        answer, _ = await self._invoke(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         return _checked(answer, queue).header(OffsetResponseHeader).offset
@@ -149,7 +166,7 @@ class QueueRequests:
         """As `commit`; return whether the master stored it. If not, store it again: masters copy none from slaves."""
         self._lifecycle.check_not_closed()
         header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
-        answer, broker = await self.instance.invoke_any(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        answer, broker = await self._invoke(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
         _checked(answer, queue)
         return not broker.is_slave
 
@@ -168,7 +185,7 @@ class QueueRequests:
 
     async def _offset(self, queue: MessageQueue, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader) -> int:
         self._lifecycle.check_not_closed()
-        answer, _ = await self.instance.invoke_any(queue.broker_name, code, header)
+        answer, _ = await self._invoke(queue, code, header)
         return _checked(answer, queue).header(OffsetResponseHeader).offset
 
 

@@ -5,15 +5,11 @@ startOffset popTime invisibleTime reviveQueue retryFlag broker queueId queueOffs
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pocketmq.client.consuming.pop_requests import ack_header, change_header, changed_handle, stored_topic
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.handles.pop_handle import Handle, retry_topic_of
-from pocketmq.remoting.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader,
-)
+from pocketmq.remoting.handles.pop_handle import Handle
 from pocketmq.runtime.peer_text import clipped
 
 if TYPE_CHECKING:
@@ -47,28 +43,16 @@ class Receipt(NamedTuple):
 
     def stored_topic(self, topic: str, group: str) -> str:
         """Return the topic that has the message: the subscribed one or the group's retry topic for it."""
-        flag = self.handle.flag
-        return topic if flag == "0" else retry_topic_of(topic, group, with_v2=flag == "2")
+        return stored_topic(self.handle, topic, group)
 
     async def acknowledge(self, session: "Session", topic: str, group: str) -> None:
         """Acknowledge the message. Raises as `Session.call`."""
-        handle = self.handle
-        stored = self.stored_topic(topic, group)
-        header = AckMessageRequestHeader(group, stored, handle.queue_id, str(handle), handle.queue_offset)
-        await session.call(topic, handle.broker_name, RequestCode.ACK_MESSAGE, header)
+        header = ack_header(self.handle, topic, group)
+        await session.call(topic, self.handle.broker_name, RequestCode.ACK_MESSAGE, header)
 
     async def change(self, session: "Session", topic: str, group: str, invisible_ms: int) -> "Receipt":
         """Make the message visible in `invisible_ms`; return its new handle. Raises as `Session.call`."""
-        handle = self.handle
-        header = ChangeInvisibleTimeRequestHeader(
-            group, self.stored_topic(topic, group), handle.queue_id, str(handle), handle.queue_offset, invisible_ms
-        )
-        answer = await session.call(topic, handle.broker_name, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        fields = answer.header(ChangeInvisibleTimeResponseHeader)
-        changed = handle._replace(
-            start_offset=handle.queue_offset,
-            pop_time_ms=fields.pop_time,
-            invisible_time_ms=fields.invisible_time,
-            revive_queue=fields.revive_qid,
-        )
-        return Receipt(changed, self.physical_offset)
+        header = change_header(self.handle, topic, group, invisible_ms)
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        answer = await session.call(topic, self.handle.broker_name, code, header)
+        return Receipt(changed_handle(self.handle, answer), self.physical_offset)

@@ -1,0 +1,79 @@
+"""Answers to pops: the records in them, each with its handle and the number of its earlier deliveries."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pocketmq.client.message import MessageExt, decode_records
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.handles.pop_handle import Handle, retry_flag
+from pocketmq.remoting.headers.pop import PopMessageResponseHeader
+from pocketmq.store.format.properties import decode_properties
+from pocketmq.store.format.record import Record, decode_record
+
+POP_CK = "POP_CK"
+
+
+class PoppedRecord(NamedTuple):
+    """One record; `reconsume_times` counts its earlier deliveries to the group."""
+
+    record: Record
+    properties: dict[str, str]
+    handle: Handle
+    reconsume_times: int
+
+
+def popped_records(answer: RemotingCommand, broker_name: str) -> Iterator[PoppedRecord]:
+    """Yield the records of a pop. Raises ValueError if the answer is not consistent."""
+    pop, view, position = _Pop(answer, broker_name), memoryview(answer.body), 0
+    while position < len(view):
+        record = decode_record(view, position)
+        position += record.total_size
+        properties = decode_properties(record.properties)
+        handle = pop.handle(record, properties)
+        yield PoppedRecord(record, properties, handle, pop.times(record, handle))
+
+
+def popped_messages(answer: RemotingCommand, broker_name: str) -> Iterator[tuple[MessageExt, Handle]]:
+    """Yield the messages of a pop as a client gives them to its user, each with its handle. Raises as `popped_records`."""
+    pop = _Pop(answer, broker_name)
+    for record, message in decode_records(answer.body, broker_name):
+        handle = pop.handle(record, message.properties)
+        message.reconsume_times = pop.times(record, handle)
+        yield message, handle
+
+
+class _Pop:
+    """The header of an answer to a pop."""
+
+    def __init__(self, answer: RemotingCommand, broker_name: str) -> None:
+        self._header = answer.header(PopMessageResponseHeader)
+        self._broker_name = broker_name
+        self._starts = _table(self._header.start_offset_info)
+        self._counts = _table(self._header.order_count_info)
+
+    def handle(self, record: Record, properties: dict[str, str]) -> Handle:
+        """Return the handle of a record."""
+        kept = properties.get(POP_CK)
+        if kept is not None:
+            return Handle.parse(kept)
+        header, flag = self._header, retry_flag(record.topic.decode(errors="replace"))
+        if (start := self._starts.get((flag, str(record.queue_id)))) is None:
+            raise ValueError(f"the answer to a pop has no start offset for queue {record.queue_id}")
+        return Handle(
+            int(start), header.pop_time, header.invisible_time, header.revive_qid, flag, self._broker_name,
+            record.queue_id, record.queue_offset,
+        )  # fmt: skip
+
+    def times(self, record: Record, handle: Handle) -> int:
+        """Return the number of earlier deliveries; that of an ordered pop is in its answer."""
+        for key in (f"qo{handle.queue_id}%{handle.queue_offset}", str(handle.queue_id)):
+            count = self._counts.get((handle.flag, key))
+            if count is not None:
+                return int(count)
+        return record.reconsume_times
+
+
+def _table(text: str | None) -> dict[tuple[str, str], str]:
+    """Return (retry flag, queue) -> value of a list `flag queue value;...`."""
+    rows = (entry.split(" ") for entry in (text or "").split(";") if entry)
+    return {(row[0], row[1]): row[2] for row in rows if len(row) == 3}

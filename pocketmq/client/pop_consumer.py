@@ -1,0 +1,226 @@
+"""Pop consumer, for brokers of 5.x and PocketMQ's: the broker hands out each message to one client of the group for a time.
+
+    async with PopConsumer("127.0.0.1:9876", "billing", start="first") as consumer:
+        async for message in consumer: ...
+
+No queue is allocated to a client, so a slow one holds up nobody. A message is acknowledged when it was consumed; meanwhile
+its invisible time is prolonged. If it fails, or its client dies, the broker hands it out again.
+"""
+
+import asyncio
+import logging
+from typing import Final, Self
+
+from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.consume_rates import ConsumeRates
+from pocketmq.client.consuming.consume_hook import Hooks
+from pocketmq.client.consuming.consumer_options import ConsumerOptions
+from pocketmq.client.consuming.consumption import Consumption, Listener, MessageLoop, ReconsumeLater, taken_by_loop
+from pocketmq.client.consuming.held_queues import PAUSE_S, cancelled, from_where
+from pocketmq.client.consuming.pop_source import Popped, PopSource
+from pocketmq.client.consuming.popped import popped_messages
+from pocketmq.client.consuming.subscription import is_wanted, subscription
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.message import MessageExt, now_ms
+from pocketmq.client.message_check import check_group
+from pocketmq.remoting.bodies import ConsumerData, SubscriptionData
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
+from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader
+from pocketmq.remoting.headers.pop import PopMessageRequestHeader
+
+log = logging.getLogger("client")
+
+POLL_MS: Final = 15_000
+ANSWER_S: Final = 10.0
+"""Time for which the answer to a pop is awaited after its long polling."""
+LOOK_FOR_BROKERS_S: Final = 20.0
+ANY_QUEUE: Final = -1
+INVISIBLE_MS: Final = 60_000
+INVISIBLE_MIN_MS: Final = 5_000
+POP_COUNT_MAX: Final = 32
+_INIT_MODE: Final = {"first": 0, "last": 1}
+_EMPTY: Final = (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
+_DEFAULTS: Final = ConsumerOptions()
+
+
+class PopConsumer:
+    """A client of a popping group. `start` ("first" or "last") applies to a group without offsets."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        start: str = "last",
+        access: Access = PLAIN,
+        *,
+        concurrency: int = 1,
+        invisible_ms: int = INVISIBLE_MS,
+        options: ConsumerOptions = _DEFAULTS,
+    ) -> None:
+        """`concurrency`: number of messages consumed at the same time. `invisible_ms`: time after which the messages of a
+        client that died are handed out again.
+
+        Of the options, `max_reconsume_times`, `pull_batch_size`, `auto_ack`, `release_timeout_s` and `hooks` apply.
+        """
+        if start not in _INIT_MODE:
+            raise ValueError(f"start must be 'first' or 'last', not {start!r}")
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
+        if invisible_ms < INVISIBLE_MIN_MS:
+            raise ValueError(f"invisible_ms must be {INVISIBLE_MIN_MS} or more, not {invisible_ms}")
+        check_group(group)
+        self.instance = ClientInstance(namesrv, access)
+        self.group = group
+        self._lifecycle = Lifecycle("the consumer")
+        self._start, self._concurrency, self._invisible_ms, self._options = start, concurrency, invisible_ms, options
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._source = PopSource(self.instance, group, invisible_ms, options.max_reconsume_times)
+        self._rates: dict[str, ConsumeRates] = {}
+        hooks = Hooks(group, self.instance.client_id, options.hooks)
+        self._consumption = Consumption[Popped](
+            self._source, self._listeners, hooks, self._rates, concurrency, options.auto_ack
+        )
+        self._popping: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self.instance.consumer_data = self._consumer_data
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self._consumption.end_loops(is_clean=kind is None)
+        await self.close()
+
+    def subscribe(self, topic: str, listener: Listener = taken_by_loop, tags: str = "*", *, sql: str | None = None) -> None:
+        """Call `listener` with each message of `topic` that has one of `tags` (`a || b`), or matches an SQL92 expression.
+
+        Without a listener, `async for` takes the messages. Must be called before `start`. Raises TypeError or ValueError
+        for invalid arguments, RuntimeError after `start`.
+        """
+        self._lifecycle.check_new("call subscribe() before start()")
+        if not callable(listener):
+            raise TypeError(f"listener must be callable with a message, not {type(listener).__name__}")
+        if self._listeners and (taken_by_loop in self._listeners.values()) != (listener is taken_by_loop):
+            raise ValueError("either all topics of a consumer have a listener, or none has")
+        self._subscriptions[topic] = subscription(topic, tags, sql)
+        self._listeners[topic] = listener
+        self._rates[topic] = ConsumeRates()
+
+    async def start(self) -> None:
+        """Begin to pop. Raises RemotingError if a topic is unknown or a broker does not serve pops, else ConnectionError."""
+        self._lifecycle.check_new("start() can be called once")
+        if not self._listeners:
+            raise RuntimeError("the consumer has no topic: call subscribe(topic) before start()")
+        for topic in self._listeners:
+            await self.instance.routes.refresh(topic)
+        await self.instance.heartbeat()
+        await self._check_brokers()
+        await self._look_for_brokers()
+        self._consumption.staff(self._concurrency)
+        self._lifecycle.start()
+        self.instance.start()
+        self.instance.every(LOOK_FOR_BROKERS_S, self._look_for_brokers)
+        self.instance.every(self._invisible_ms / 4000, self._source.renew)
+
+    async def _check_brokers(self) -> None:
+        """Raise RemotingError if a broker does not know pops."""
+        for topic in self._listeners:
+            for broker_name in await self._broker_names(topic):
+                header = QueryConsumerOffsetRequestHeader(self.group, topic, 0)
+                answer = await self.instance.invoke(broker_name, RequestCode.POLLING_INFO, header)
+                if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    remark = f"broker {broker_name!r} does not serve pops, which exist since 5.0: use PushConsumer"
+                    raise RemotingError(answer.code, remark)
+
+    async def _broker_names(self, topic: str) -> set[str]:
+        return {queue.broker_name for queue in await self.instance.routes.subscribe_queues(topic)}
+
+    async def close(self) -> None:
+        """Finish the messages in hand and leave. Popped messages that were not taken come again soon.
+
+        Messages that a pop under way brings come again after their invisible time.
+        """
+        if not self._lifecycle.begin_close():
+            return
+        await self._consumption.end_loops(is_clean=False)
+        await cancelled(self._popping.values())
+        await self._source.close(None if self._consumption.has_listeners else self._options.release_timeout_s)
+        await self._consumption.close()
+        await self._source.returned()
+        self._lifecycle.close()
+        await self.instance.close(self.group)
+
+    def __aiter__(self) -> MessageLoop[Popped]:
+        """Return an iterator over the messages of the topics. Several tasks may have one each, and share the messages.
+
+        Iteration ends when the consumer is closed. Raises RuntimeError if the messages go to listeners.
+        """
+        return self._consumption.loop()
+
+    async def ack(self, message: MessageExt) -> None:
+        """Acknowledge a message from a loop. Without effect on one that was acknowledged before."""
+        await self._consumption.ack(message)
+
+    async def nack(self, message: MessageExt, delay_level: int = 0) -> None:
+        """Have a message from a loop delivered again, as if a listener had raised ReconsumeLater(delay_level)."""
+        await self._consumption.ack(message, ReconsumeLater(delay_level))
+
+    def _consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_POP",
+            consume_from_where=from_where(self._start),
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    async def _look_for_brokers(self) -> None:
+        """Pop from every broker that has queues of a topic."""
+        for topic in self._listeners:
+            for broker_name in await self._broker_names(topic):
+                if (topic, broker_name) not in self._popping:
+                    self._popping[topic, broker_name] = asyncio.create_task(self._pop(topic, broker_name))
+
+    async def _pop(self, topic: str, broker_name: str) -> None:
+        while True:
+            try:
+                await self._source.room(max(self._concurrency, 2))
+                await self._pop_once(topic, broker_name)
+            except (OSError, TimeoutError, RemotingError, ValueError) as failure:
+                log.warning("popping from %s of broker %s failed: %s", topic, broker_name, failure)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _pop_once(self, topic: str, broker_name: str) -> None:
+        own = self._subscriptions[topic]
+        header = PopMessageRequestHeader(
+            self.group,
+            topic,
+            ANY_QUEUE,
+            min(self._options.pull_batch_size, POP_COUNT_MAX),
+            self._invisible_ms,
+            POLL_MS,
+            born_time=now_ms(),
+            init_mode=_INIT_MODE[self._start],
+            exp_type=own.expression_type,
+            exp=own.sub_string,
+        )
+        code, timeout_s = RequestCode.POP_MESSAGE, POLL_MS / 1000 + ANSWER_S
+        answer = await self.instance.invoke(broker_name, code, header, timeout_s=timeout_s)
+        if answer.code in _EMPTY:
+            return
+        if answer.code != ResponseCode.SUCCESS:
+            remark = answer.remark or f"broker {broker_name!r} refused the pop with code {answer.code}"
+            raise RemotingError(answer.code, remark)
+        await self._take(topic, own, answer, broker_name)
+
+    async def _take(self, topic: str, own: SubscriptionData, answer: RemotingCommand, broker_name: str) -> None:
+        for message, handle in list(popped_messages(answer, broker_name)):
+            message.topic = topic  # also of a message from the retry topic
+            popped = Popped(topic, message, handle, self._invisible_ms)
+            if is_wanted(own, message):
+                self._source.add(popped)
+            else:
+                await self._source.succeeded(popped, message)
