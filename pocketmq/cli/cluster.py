@@ -250,12 +250,13 @@ class ProcessCluster:
     def settings_of(self, number: int, declared: Iterable[type[Any]], label: str) -> dict[str, str]:
         """Return the settings of a server: of the name server (number 0), or of a broker.
 
-        `metricsPort` is the port of the name server, and the brokers get the ports after it; 0: free ports. In
-        `logDirectory` each server has a folder.
+        `metricsPort` is the port of the name server, and the brokers get the ports after it; `grpcServerPort` is the port of
+        the first broker; 0: free ports. In `logDirectory` each server has a folder.
         """
         own = setting_files.part_of(self._settings, (*declared, LogConfig))
-        if int(own.get("metricsPort") or 0):
-            own["metricsPort"] = str(int(own["metricsPort"]) + number)
+        for key, distance in (("metricsPort", number), ("grpcServerPort", number - 1)):
+            if int(own.get(key) or 0):
+                own[key] = str(int(own[key]) + distance)
         if own.get("logDirectory"):
             own["logDirectory"] = str(Path(own["logDirectory"]).absolute() / label)
         return own

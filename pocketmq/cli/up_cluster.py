@@ -33,7 +33,7 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
     given = settings.read(options.config_file, options.set, _BY_LAYOUT)
     for warning in settings.warnings(given):
         warn(warning)
-    _check_metrics_port(given, layout)
+    _check_ports(given, layout)
     root = (options.store or Path("pocketmq-store")).absolute()
     cluster = ProcessCluster(
         root,
@@ -81,13 +81,15 @@ def _layout(options: SimpleNamespace) -> Layout:
     return Layout(brokers, slaves)
 
 
-def _check_metrics_port(given: Mapping[str, str], layout: Layout) -> None:
-    """Raise ValueError if the ports from metricsPort on are not enough for all servers."""
-    first, count = int(given.get("metricsPort") or 0), layout.brokers * (layout.slaves + 1)
-    if first and first + count > 65535:
-        raise ValueError(
-            f"metricsPort={first} leaves no ports for {count} brokers: each takes the next port; 0 takes free ones"
-        )
+def _check_ports(given: Mapping[str, str], layout: Layout) -> None:
+    """Raise ValueError if the ports from metricsPort or grpcServerPort on are not enough for all servers."""
+    count = layout.brokers * (layout.slaves + 1)
+    for key in ("metricsPort", "grpcServerPort"):
+        first = int(given.get(key) or 0)
+        if first and first + count > 65535:
+            raise ValueError(
+                f"{key}={first} leaves no ports for {count} brokers: each takes the next port; 0 takes free ones"
+            )
 
 
 def _say_ready(cluster: ProcessCluster) -> None:

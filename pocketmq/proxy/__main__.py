@@ -19,7 +19,8 @@ from pocketmq.runtime.log import LogConfig, setup_as
 PROGRAM = "mqproxy"
 
 
-def _command() -> commands.Command:
+def mqproxy() -> commands.Command:
+    """Declare the command line."""
     options: list[click.Parameter] = [
         click.Option(
             ["-pc", "--proxyConfigPath", "config_path"],
@@ -50,7 +51,7 @@ def _command() -> commands.Command:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a front until a signal stops it, and exit the process with the exit code of `lifecycle.run`."""
-    options = commands.parse(_command(), PROGRAM, list(sys.argv[1:] if argv is None else argv))
+    options = commands.parse(mqproxy(), PROGRAM, list(sys.argv[1:] if argv is None else argv))
     try:
         properties = _read(options["config_path"])
         for key, option in (("namesrvAddr", "namesrv_addr"), ("grpcServerPort", "port"), ("proxyMode", "proxy_mode")):

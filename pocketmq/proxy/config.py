@@ -71,8 +71,7 @@ class ProxyConfig(GrpcConfig):
     namesrv_addr: str = setting("", important=True)
     proxy_mode: ProxyMode = setting(ProxyMode.CLUSTER, important=True)
     bind_address: str = setting("127.0.0.1", important=True)
-    rocket_m_q_cluster_name: str | None = setting(None, key="rocketMQClusterName")
-    use_tls: bool = False
+    use_tls: bool = setting(False, key="useTLS")
     """Whether connections to brokers and name servers use TLS (tls.client.*)."""
     acl_enable: bool = False
     """Whether clients must sign; their secret keys are read from `plain_acl.yml`, and sign their requests to brokers."""
@@ -83,5 +82,6 @@ IGNORED_KEYS: Final = {
     "remotingListenPort": "remoting clients connect to the brokers",
     "transactionDataExpireMillis": "a transaction id contains what its end needs",
     "transactionHeartbeatPeriodSecond": "producers are registered by their own heartbeats",
+    "rocketMQClusterName": "the brokers are those that the name servers know",
     "metricCollectorMode": "clients are told that metrics are off",
 }

@@ -10,6 +10,7 @@ from pocketmq.broker import __main__ as broker
 from pocketmq.cli.main import TOOL
 from pocketmq.cli.shutdown import mqshutdown
 from pocketmq.namesrv import __main__ as namesrv
+from pocketmq.proxy.__main__ import mqproxy
 from pocketmq.runtime.command_line.commands import Command, Group
 from pocketmq.runtime.command_line.server_command import server_command
 
@@ -25,6 +26,7 @@ def programs() -> dict[str, click.Command]:
         "pocketmq": TOOL,
         "mqbroker": server_command(broker.PROGRAM, broker.DESCRIPTION, is_broker=True),
         "mqnamesrv": server_command(namesrv.PROGRAM, namesrv.DESCRIPTION),
+        "mqproxy": mqproxy(),
         "mqshutdown": mqshutdown,
     }
 
