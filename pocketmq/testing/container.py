@@ -5,7 +5,7 @@
         shop = Shop(mq.namesrv_address)                any RocketMQ client; mq.grpc_address for gRPC clients
         mq.advance("30m")
 
-The image is built from deploy/Dockerfile. Clients get the broker's address from the name server, so the broker must know the
+The image is that of deploy/docker. Clients get the broker's address from the name server, so the broker must know the
 port at which the container engine publishes it: that port is chosen before the start.
 """
 
@@ -17,7 +17,6 @@ from typing import Any, Final
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from pocketmq import __version__
 from pocketmq.testing.requests import BrokerRequests
 
 NAMESRV_PORT: Final = 9876
@@ -32,7 +31,7 @@ class PocketMQContainer(DockerContainer, BrokerRequests):  # type: ignore[misc] 
 
     def __init__(
         self,
-        image: str = f"pocketmq:{__version__}",
+        image: str = "pocketmq",
         *,
         test_clock: bool = True,
         settings: Mapping[str, str] | None = None,
@@ -53,8 +52,9 @@ class PocketMQContainer(DockerContainer, BrokerRequests):  # type: ignore[misc] 
         self.waiting_for(LogMessageWaitStrategy(_READY))
 
     def _configure(self) -> None:
-        """Set the command, just before the start: the address of the container engine may be unknown earlier."""
-        words = ["up", "--memory", "--advertise", f"{self.get_docker_client().host()}:{self.broker_port}"]
+        """Set the command, just before the start. In the container the engine's name may be unknown, unlike its address."""
+        address = f"{socket.gethostbyname(self.get_docker_client().host())}:{self.broker_port}"
+        words = ["pocketmq", "up", "--memory", "--advertise", address, "--set", "metricsHost=0.0.0.0"]
         words += ["--test-clock"] if self._test_clock else []
         for key, value in self._settings.items():
             words += ["--set", f"{key}={value}"]

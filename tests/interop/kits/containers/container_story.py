@@ -30,7 +30,7 @@ class Container:
 
     def start(self):
         port = self.ports["10911"] + CONTAINER_PORTS[9876]
-        command = [sys.executable, "-P", "-m", "pocketmq", *self.command, "--port", str(port)]
+        command = [sys.executable, "-P", "-m", *self.command, "--port", str(port)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -57,7 +57,7 @@ class Engine:
     def close(self): ...
 
     def host(self):
-        return "127.0.0.1"
+        return "localhost"
 
     def get_connection_mode(self):
         return ConnectionMode.docker_host
@@ -89,21 +89,22 @@ def test_messages_are_sent_and_delayed():
         assert asyncio.run(send(mq.namesrv_address, mq.create_topic(type="NORMAL"))) == "SEND_OK"
         before_ms = mq.now_ms
         assert mq.advance("30m") == before_ms + 1_800_000
-        assert mq.metrics_url.startswith("http://127.0.0.1:")
+        assert mq.metrics_url == f"http://localhost:{mq.broker_port - 9}/metrics"
         host, _, port = mq.grpc_address.rpartition(":")
-        assert (host, int(port)) == ("127.0.0.1", mq.broker_port + 10)
+        assert (host, int(port)) == ("localhost", mq.broker_port + 10)
         (made,) = Engine.made
     assert made.process.returncode == 0
-    assert made.image.startswith("pocketmq:")
-    advertised = f"127.0.0.1:{mq.broker_port}"
-    assert made.command == ["up", "--memory", "--advertise", advertised, "--test-clock", "--set", "brokerName=shop"]
+    assert made.image == "pocketmq"
+    command = "pocketmq up --memory --advertise 127.0.0.1:{} --set metricsHost=0.0.0.0 --test-clock --set brokerName=shop"
+    assert " ".join(made.command) == command.format(mq.broker_port)
     assert made.ports == {"9876": None, "8081": None, "5557": None, "10911": mq.broker_port}
 
 
 def test_options_change_image_port_and_clock():
     mq = PocketMQContainer("registry/pocketmq:1", test_clock=False, broker_port=20911)
     mq._configure()
-    assert (mq.image, mq._command) == ("registry/pocketmq:1", ["up", "--memory", "--advertise", "127.0.0.1:20911"])
+    assert mq.image == "registry/pocketmq:1"
+    assert " ".join(mq._command) == "pocketmq up --memory --advertise 127.0.0.1:20911 --set metricsHost=0.0.0.0"
 
 
 def test_a_server_that_cannot_start_is_reported():
