@@ -82,7 +82,7 @@ async def test_close_ends_the_loop_of_another_task_after_its_message(cluster: Cl
     looping = asyncio.create_task(loop())
     await entered.wait()
     closing = asyncio.create_task(consuming.close())
-    await asyncio.sleep(0.05)
+    await until(lambda: consuming._lifecycle.is_closing)
     go.set()
     await asyncio.gather(looping, closing)
     assert found == [b"0"]
@@ -108,8 +108,8 @@ async def test_concurrency_limits_messages_without_ack(cluster: Cluster) -> None
         loop = aiter(consuming)
         first, _ = await anext(loop), await anext(loop)
         waiting = asyncio.ensure_future(anext(loop))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
+        done, _ = await asyncio.wait([waiting], timeout=0.1)
+        assert not done
         await consuming.ack(first)
         assert (await waiting).body == b"2"
 
@@ -148,7 +148,7 @@ async def test_listeners_consume_as_many_messages_at_a_time_as_asked(cluster: Cl
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # long enough for others to begin
         now -= 1
         done.append(message.body)
 
@@ -168,7 +168,7 @@ async def test_pulling_pauses_while_the_buffer_is_full(cluster: Cluster) -> None
         loop = aiter(consuming)
         for _ in range(20):
             message = await anext(loop)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
             assert sum(work.unfinished_count for work in consuming._queues.held.values()) <= 8 + 4
             await consuming.ack(message)
 
@@ -214,7 +214,7 @@ async def test_group_without_offsets_starts_at_a_time(cluster: Cluster) -> None:
     async with Producer(cluster.namesrv) as producer:
         await producer.create_topic("T", 1)
         await producer.send(Message("T", b"old"))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # so that their store times differ
         result = await producer.send(Message("T", b"new"))
     async with PullConsumer(cluster.namesrv, "g2") as puller:
         time_ms = (await puller.pull(result.queue, result.queue_offset)).messages[0].store_timestamp_ms

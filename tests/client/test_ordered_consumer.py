@@ -60,7 +60,7 @@ async def test_each_queue_is_consumed_in_order_by_one_consumer_at_a_time(cluster
     async def listen(message: MessageExt) -> None:
         assert message.queue_id not in busy, "two messages of a queue at the same time"
         busy.add(message.queue_id)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002)  # long enough for another message to come in between
         busy.discard(message.queue_id)
         seen[message.queue_id].append(message.queue_offset)
 
@@ -83,7 +83,7 @@ async def test_queue_locked_by_another_client_is_not_consumed_until_it_is_free(
     locks = cluster.broker.services.locks
     assert locks.lock_batch("g", [queue], "other") == [queue]
     async with ordered(cluster, lambda message: seen.append(message.body)) as consuming:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # some rounds of rebalancing
         assert seen == [] and queue not in consuming.queues
         locks.unlock_batch("g", [queue], "other")
         await until(lambda: len(seen) == 2)

@@ -41,7 +41,7 @@ async def test_two_consumers_share_the_messages_of_all_queues(cluster: Cluster) 
 
     def listening(got: list[bytes]) -> PopConsumer:
         async def listen(message: MessageExt) -> None:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # so that both get some
             got.append(message.body)
 
         consumer = popping(cluster, concurrency=2, options=ConsumerOptions(pull_batch_size=2))
