@@ -107,10 +107,11 @@ def _telemetry(front: Front) -> Callable[[AsyncIterator[pb.TelemetryCommand], An
         try:
             await telemetry.telemetry(call, commands, context)
         except telemetry.SettingsRefused as refused:
-            await context.write(pb.TelemetryCommand(status=refused.status))
-            is_clients = pb.BAD_REQUEST <= refused.status.code < pb.INTERNAL_ERROR
+            status = front.statuses.of(refused.failure, front.address_of(context.peer()))
+            await context.write(pb.TelemetryCommand(status=status))
+            is_clients = pb.BAD_REQUEST <= status.code < pb.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
-            await context.abort(code, refused.status.message)
+            await context.abort(code, status.message)
         finally:
             if call.session.stream is context:  # no newer stream has replaced it
                 front.gone(call.session)

@@ -189,7 +189,7 @@ async def _return_popped(
 
 async def _return(session: Session, asked: _Receive, found: list[PoppedMessage]) -> None:
     """Make messages visible soon that did not reach the client."""
-    soon_ms = 1000
+    soon_ms = session.hand.config.invisible_time_millis_when_clear
     changing = [one.receipt.change(session, asked.topic, asked.group, soon_ms) for one in found]
     for result in await asyncio.gather(*changing, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -212,15 +212,24 @@ async def _pop(session: Session, asked: _Receive) -> tuple[list[PoppedMessage], 
     if answer.code != ResponseCode.SUCCESS:
         raise RemotingError(answer.code, answer.remark or f"the broker answered with code {answer.code}")
     found = popped_messages(answer, asked.broker_name)
-    wanted = [one for one in found if one.has_tag(kind, text)]
-    for one in found:
-        if not one.has_tag(kind, text):
+    return [one for one in found if not await _is_disposed_of(session, asked, one)], _pop_time(answer)
+
+
+async def _is_disposed_of(session: Session, asked: _Receive, one: PoppedMessage) -> bool:
+    """Acknowledge a message whose tag is not wanted, and forward one without attempts left; return whether it was either.
+
+    If that fails the message is visible again later, and the others go to the client all the same.
+    """
+    try:
+        if not one.has_tag(*asked.expression):
             await one.receipt.acknowledge(session, asked.topic, asked.group)
-    kept = [one for one in wanted if asked.in_order or one.reconsume_times < asked.attempts_max]
-    for one in wanted:
-        if not asked.in_order and one.reconsume_times >= asked.attempts_max:
+        elif not asked.in_order and one.reconsume_times >= asked.attempts_max:
             await to_dead_letters(session, asked.topic, asked.group, one.receipt, one.message_id)
-    return kept, _pop_time(answer)
+        else:
+            return False
+    except (OSError, RemotingError) as failure:
+        log.warning("%r: a message that is not for the client stays invisible: %s", session, failure)
+    return True
 
 
 def _pop_time(answer: RemotingCommand) -> int:

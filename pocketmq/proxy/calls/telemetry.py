@@ -10,10 +10,9 @@ from pocketmq.proxy.clients.session import Session, Write
 from pocketmq.proxy.clients.settings import completed
 from pocketmq.proxy.messages.names import group_name, topic_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.status import OK, Refusal, code_of
+from pocketmq.proxy.status import OK, Refusal
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.runtime.peer_text import clipped, remark_of
 
 log = logging.getLogger("proxy")
 
@@ -25,9 +24,9 @@ SETTINGS_SIZE_MAX: Final = 1 << 18
 class SettingsRefused(Exception):
     """The settings are refused; a gRPC error ends the stream, because most clients look at nothing else."""
 
-    def __init__(self, status: pb.Status) -> None:
-        super().__init__(status.message)
-        self.status = status
+    def __init__(self, failure: Exception) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], context: Any) -> None:
@@ -64,9 +63,7 @@ async def _settings(call: Call, given: pb.Settings, write: Write) -> None:
         settings = await current_settings(call)
     except (Refusal, RemotingError, OSError, TimeoutError) as failure:
         session.settings = before
-        code, message = code_of(failure)
-        log.warning("%r: settings refused: %s", session, clipped(message))
-        raise SettingsRefused(pb.Status(code=code, message=remark_of(message))) from failure
+        raise SettingsRefused(failure) from failure
     session.sent_settings = settings
     await write(pb.TelemetryCommand(status=OK, settings=settings))
 

@@ -40,7 +40,7 @@ class InHand:
     """Messages in the hand of one client, by the handle that it was given, the one that ends first in front."""
 
     def __init__(self, config: GrpcConfig) -> None:
-        self._config = config
+        self.config = config
         self._held: OrderedDict[str, Held] = OrderedDict()
 
     def __len__(self) -> int:
@@ -48,7 +48,7 @@ class InHand:
 
     @property
     def has_room(self) -> bool:
-        return len(self._held) < self._config.grpc_max_messages_in_hand_per_client
+        return len(self._held) < self.config.grpc_max_messages_in_hand_per_client
 
     def add(self, topic: str, group: str, receipt: Receipt, invisible_ms: int) -> None:
         """Keep a message that was sent to the client."""
@@ -68,7 +68,7 @@ class InHand:
 
     async def renew(self, session: "Session") -> None:
         """Renew the handles that end soon."""
-        now, config = monotonic_ms(), self._config
+        now, config = monotonic_ms(), self.config
         due = []
         for handle, held in self._held.items():
             if held.until_ms - now > config.renew_ahead_time_millis:
@@ -82,7 +82,7 @@ class InHand:
             await asyncio.gather(*(self._renew(session, *one) for one in due[start : start + AT_ONCE]))
 
     async def _renew(self, session: "Session", handle: str, held: Held) -> None:
-        invisible_ms = self._config.default_invisible_time_mills
+        invisible_ms = self.config.default_invisible_time_mills
         async with held.changing:
             if self._held.get(handle) is not held:
                 return
@@ -99,7 +99,7 @@ class InHand:
     async def release(self, session: "Session") -> None:
         """Make all messages visible soon, because their client is gone."""
         held, self._held = list(self._held.values()), OrderedDict()
-        soon_ms = self._config.invisible_time_millis_when_clear
+        soon_ms = self.config.invisible_time_millis_when_clear
 
         async def change(one: Held) -> None:
             async with one.changing:

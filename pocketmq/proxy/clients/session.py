@@ -123,7 +123,7 @@ class Session:
             try:
                 route = await self.upstream.route(topic)
             except Refusal as refusal:
-                log.info("%r: %s", self, refusal)  # the topic may be created later
+                log.debug("%r: %s", self, refusal)  # the topic may be created later
                 continue
             for broker in route.broker_datas:
                 found.update(broker.broker_addrs.values())
