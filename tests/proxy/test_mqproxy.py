@@ -1,6 +1,7 @@
 """The command `mqproxy`: its options and config file, start and stop; and a broker without the libraries for gRPC."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -103,12 +104,12 @@ def test_it_serves_until_a_signal_with_a_config_file_of_apache(tmp_path):
 
 def python(program, folder):
     """Run a program in a folder of its own; return exit code and what it printed as errors."""
-    root = str(Path(__file__).parents[2])
-    return ended(sys.executable, "-c", f"import sys\nsys.path.insert(0, {root!r})\n{program}", cwd=folder)
+    settings = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return ended(sys.executable, "-c", program, cwd=folder, env=settings)
 
 
 def test_a_broker_s_modules_do_not_import_the_library_for_grpc(tmp_path):
-    program = "import pocketmq.broker.broker, pocketmq.broker.__main__\nsys.exit('grpc' in sys.modules)"
+    program = "import sys, pocketmq.broker.broker, pocketmq.broker.__main__\nsys.exit('grpc' in sys.modules)"
     assert python(program, tmp_path) == (0, "")
 
 
