@@ -3,7 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.client.consuming.allocation import Averagely, allocated
+from pocketmq.client.consuming.allocation import (
+    AllocationStrategy,
+    Averagely,
+    AveragelyByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    MachineRoomNearby,
+    allocated,
+)
 from pocketmq.remoting.bodies import MessageQueue
 
 QUEUES = st.integers(0, 40).map(lambda count: [MessageQueue(f"b{i % 3}", i // 3, "T") for i in range(count)])
@@ -29,3 +38,39 @@ def test_shares_match_apache() -> None:
 
 def test_unlisted_client_gets_no_queues() -> None:
     assert allocated(Averagely(), [MessageQueue("b", 0, "T")], ["other"], "me") == []
+
+
+def ids(strategy: AllocationStrategy, queues: list[MessageQueue], clients: list[str]) -> list[list[int]]:
+    return [[queue.queue_id for queue in allocated(strategy, queues, clients, client)] for client in clients]
+
+
+def test_circle_deals_queues_out_in_turn() -> None:
+    queues = [MessageQueue("b", i, "T") for i in range(7)]
+    assert ids(AveragelyByCircle(), queues, ["c1", "c2", "c3"]) == [[0, 3, 6], [1, 4], [2, 5]]
+
+
+@given(QUEUES, CLIENTS)
+def test_consistent_hash_moves_only_the_queues_of_a_client_that_leaves(
+    queues: list[MessageQueue], clients: list[str]
+) -> None:
+    strategy = ConsistentHash()
+    before = {queue: one for one in clients for queue in allocated(strategy, queues, clients, one)}
+    assert set(before) == set(queues)
+    rest = clients[1:]
+    after = {queue: one for one in rest for queue in allocated(strategy, queues, rest, one)}
+    assert all(after[queue] == one for queue, one in before.items() if one != clients[0] and rest)
+
+
+def test_rooms_share_the_queues_of_their_brokers() -> None:
+    queues = [MessageQueue(name, i, "T") for name in ("near@b", "far@b", "plain") for i in range(3)]
+    assert ids(ByMachineRoom({"near"}), queues, ["c1", "c2"]) == [[0, 2], [1]]
+    nearby = MachineRoomNearby(room_of_client=lambda client_id: client_id.partition("@")[2])
+    shares = [allocated(nearby, queues, ["1@near", "2@far"], one) for one in ("1@near", "2@far")]
+    assert [queue.broker_name for queue in shares[0]] == ["near@b"] * 3 + ["plain"] * 2
+    assert [queue.broker_name for queue in shares[1]] == ["far@b"] * 3 + ["plain"]
+    assert nearby.name == "MACHINE_ROOM_NEARBY-AVG"
+
+
+def test_configured_queues_are_those_that_exist() -> None:
+    strategy = ByConfig([MessageQueue("b", 1, "T"), MessageQueue("b", 9, "T")])
+    assert ids(strategy, [MessageQueue("b", i, "T") for i in range(3)], ["c1"]) == [[1]]

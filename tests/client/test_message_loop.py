@@ -56,6 +56,13 @@ async def test_loop_takes_messages_in_order_and_stores_the_offset(cluster: Clust
     assert await stored(cluster) == COUNT
 
 
+async def test_second_loop_continues_where_the_first_was_left(cluster: Cluster) -> None:
+    bodies = await send(cluster)
+    async with consumer(cluster) as consuming:
+        assert await taken(consuming, 2) + await taken(consuming, COUNT - 2) == bodies
+    assert await stored(cluster) == COUNT
+
+
 async def test_loop_left_by_an_exception_gives_its_message_back(cluster: Cluster) -> None:
     await send(cluster)
     with pytest.raises(ZeroDivisionError):

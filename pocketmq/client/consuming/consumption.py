@@ -136,8 +136,13 @@ class Consumption(Generic[P]):
         """Return a new iterator; several share the messages."""
         if self.has_listeners:
             raise RuntimeError("the messages go to listeners: subscribe without a listener to take them in a loop")
-        self._loops.append(made := MessageLoop(self, self._auto_ack))
-        return made
+        return MessageLoop(self, self._auto_ack)
+
+    async def begin_turn(self, loop: "MessageLoop[P]") -> None:
+        """End the last messages of the calling task's loops, also of those that it has left, and note its present loop."""
+        await self.end_loops(is_clean=True)
+        loop.task = asyncio.current_task()
+        self._loops.append(loop)
 
     async def take(self) -> MessageExt:
         """Wait for a message and take it in hand. Raises StopAsyncIteration once the consumer closes."""
@@ -190,9 +195,10 @@ class Consumption(Generic[P]):
 
     async def end_loops(self, is_clean: bool) -> None:
         """End the loops of the calling task: with `is_clean` their last messages are consumed, else they are given up."""
-        for loop in self._loops:
-            if loop.task is asyncio.current_task():
-                await loop.end(is_clean)
+        own = [loop for loop in self._loops if loop.task is asyncio.current_task()]
+        self._loops = [loop for loop in self._loops if loop not in own]
+        for loop in own:
+            await loop.end(is_clean)
 
     async def close(self) -> None:
         """Wait until the workers have finished; the source must have ended. Messages still in hand are given up."""
@@ -215,8 +221,7 @@ class MessageLoop(Generic[P]):
         return self
 
     async def __anext__(self) -> MessageExt:
-        self.task = asyncio.current_task()
-        await self.end(is_clean=True)
+        await self._consumption.begin_turn(self)
         self._last = await self._consumption.take()
         return self._last
 
