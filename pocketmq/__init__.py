@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pocketmq.client.access import Access
+    from pocketmq.client.client_instance import BrokerUnreachable
     from pocketmq.client.consumer import PushConsumer
     from pocketmq.client.consuming.consume_hook import ConsumeContext, ConsumeHook
     from pocketmq.client.consuming.consumer_options import ConsumerOptions
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
     from pocketmq.client.consuming.queue_requests import PullResult
     from pocketmq.client.message import Message, MessageExt
     from pocketmq.client.pop_consumer import PopConsumer
-    from pocketmq.client.producer import Producer, SendResult
+    from pocketmq.client.producer import Producer
     from pocketmq.client.pull_consumer import PullConsumer
+    from pocketmq.client.sending.batches import BatchError
+    from pocketmq.client.sending.outgoing import SendResult
+    from pocketmq.client.sending.request_reply import reply
+    from pocketmq.client.sending.transaction import Transaction, TransactionState
+    from pocketmq.errors import MQError, NameServerUnreachable, RequestTimeout
     from pocketmq.remoting.bodies import MessageQueue
     from pocketmq.remoting.dispatch import RemotingError
     from pocketmq.remoting.signature import Credentials
@@ -30,19 +36,27 @@ __all__ = [
     "ConsumeContext",
     "ConsumeHook",
     "ConsumerOptions",
+    "BatchError",
+    "BrokerUnreachable",
     "Credentials",
+    "MQError",
     "Message",
     "MessageExt",
     "MessageQueue",
     "PopConsumer",
+    "NameServerUnreachable",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PushConsumer",
     "ReconsumeLater",
     "RemotingError",
+    "RequestTimeout",
     "SendResult",
     "TlsConfig",
+    "Transaction",
+    "TransactionState",
+    "reply",
 ]
 
 _MODULES = {
@@ -50,19 +64,27 @@ _MODULES = {
     "ConsumeContext": "client.consuming.consume_hook",
     "ConsumeHook": "client.consuming.consume_hook",
     "ConsumerOptions": "client.consuming.consumer_options",
+    "BatchError": "client.sending.batches",
+    "BrokerUnreachable": "client.client_instance",
     "Credentials": "remoting.signature",
+    "MQError": "errors",
     "Message": "client.message",
     "MessageExt": "client.message",
     "MessageQueue": "remoting.bodies",
     "PopConsumer": "client.pop_consumer",
+    "NameServerUnreachable": "errors",
     "Producer": "client.producer",
     "PullConsumer": "client.pull_consumer",
     "PullResult": "client.consuming.queue_requests",
     "PushConsumer": "client.consumer",
     "ReconsumeLater": "client.consuming.consumption",
     "RemotingError": "remoting.dispatch",
-    "SendResult": "client.producer",
+    "RequestTimeout": "errors",
+    "SendResult": "client.sending.outgoing",
     "TlsConfig": "remoting.tls",
+    "Transaction": "client.sending.transaction",
+    "TransactionState": "client.sending.transaction",
+    "reply": "client.sending.request_reply",
 }
 
 

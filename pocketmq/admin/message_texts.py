@@ -8,7 +8,7 @@ from pocketmq.admin.api.client import queue_text
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.formats import java_text, safe_name, time_millis, write_beside_others
 from pocketmq.client.message import MessageExt
-from pocketmq.client.producer import SendResult
+from pocketmq.client.sending.outgoing import SendResult
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
 """Folder of the files with bodies, as in Apache's tool."""

@@ -1,7 +1,7 @@
 """Requests of brokers to a consumer, most of them relayed from tools, and their answers.
 
-A request for another group than the client's own is refused with SYSTEM_ERROR. CHECK_TRANSACTION_STATE has no handler,
-because this client sends no transactional messages; it is oneway, and the broker asks another producer at the next check.
+A request for another group than the client's own is refused with SYSTEM_ERROR. Requests to producers are served by
+client.sending.producer_requests.
 """
 
 import asyncio

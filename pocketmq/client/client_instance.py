@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.client import broker_requests
 from pocketmq.client.access import PLAIN, Access
-from pocketmq.client.message import local_address
+from pocketmq.client.message import MessageExt, local_address
 from pocketmq.client.route import MASTER_ID, BrokerAddress, Routes
+from pocketmq.client.sending import producer_requests
+from pocketmq.errors import MQError
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.client import TlsMismatch
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -22,6 +24,7 @@ from pocketmq.remoting.headers.consumer import UnregisterClientRequestHeader
 
 if TYPE_CHECKING:
     from pocketmq.client.consuming.group_member import GroupMember
+    from pocketmq.client.sending.transaction import TransactionChecker
 
 log = logging.getLogger("client")
 
@@ -32,10 +35,13 @@ AVOID_S: Final = 2.0
 AVOID_SILENT_S: Final = 30.0
 """The same for a broker that did not answer in time, because each attempt takes a whole time-out."""
 
+_INTRODUCED: Final = "introduced"
+"""Attachment of a connection that had a heartbeat."""
+
 _number = itertools.count(1)
 
 
-class BrokerUnreachable(ConnectionError):
+class BrokerUnreachable(MQError, ConnectionError):
     """A broker cannot be reached at the address given by its route."""
 
 
@@ -45,13 +51,17 @@ class ClientInstance:
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
         """`namesrv`: HOST:PORT, several separated by `;`. Raises ValueError, or StartError for unusable certificates."""
         addresses = addresses_of(namesrv)
-        self.remoting = access.client(broker_requests.ROUTES, self)
+        self.remoting = access.client(broker_requests.ROUTES | producer_requests.ROUTES, self)
         self.routes = Routes(self.remoting, addresses)
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
         self.producer_group: str | None = None
         self.consumer_data: Callable[[], ConsumerData] | None = None
         self.member: GroupMember | None = None
         """The consumer to which brokers send requests."""
+        self.checker: TransactionChecker | None = None
+        """Answers the checks of the producer's transactions."""
+        self.replies: dict[str, asyncio.Future[MessageExt]] = {}
+        """Correlation id of a request message -> the reply that is waited for."""
         self.asked_tasks: set[asyncio.Task[None]] = set()
         """Tasks that consume a message directly, at a broker's request."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -158,6 +168,17 @@ class ClientInstance:
 
     async def heartbeat(self) -> None:
         """Send a heartbeat to every known broker; those that are unreachable or refuse it are skipped."""
+        await self._heartbeat()
+
+    async def introduce(self, topic: str) -> None:
+        """Send a heartbeat to those brokers, of `topic` and others, that had none over their connection.
+
+        Afterwards they can send requests to this client.
+        """
+        await self.routes.publish_queues(topic)
+        await self._heartbeat(only_new=True)
+
+    async def _heartbeat(self, only_new: bool = False) -> None:
         data = HeartbeatData(self.client_id)
         if self.producer_group is not None:
             data.producer_data_set = [ProducerData(self.producer_group)]
@@ -167,7 +188,11 @@ class ClientInstance:
 
         async def send(address: str) -> None:
             try:
+                channel = await self.remoting.channel(address)
+                if only_new and _INTRODUCED in channel.attachments:
+                    return
                 await self.remoting.call(address, RequestCode.HEART_BEAT, None, body)
+                channel.attachments[_INTRODUCED] = True
             except (OSError, TimeoutError, RemotingError, ValueError) as failure:
                 log.warning("heartbeat to %s failed: %s", address, failure or "no answer in time")
 

@@ -11,11 +11,12 @@ import struct
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from pocketmq.client.delivery_time import TIMED, delivery_properties
 from pocketmq.client.message_check import (
     MESSAGE_SIZE_MAX,
     body_bytes,
@@ -45,9 +46,11 @@ _SEPARATORS = ("\x01", "\x02")
 
 
 class Message(msgspec.Struct):
-    """A message to send; it is validated by the send. `delay_level` is 1 to 18 (1 s to 2 h), or 0 for no delay.
+    """A message to send; it is validated by the send.
 
-    `keys` are searchable by QUERY_MESSAGE: a list, or one text with keys separated by spaces.
+    `keys` are searchable by QUERY_MESSAGE: a list, or one text with keys separated by spaces. At most one of these delays
+    it: `delay_level` 1 to 18 (1 s to 2 h) at any broker; `delay` (seconds or timedelta) or `deliver_at` (epoch seconds or
+    datetime, without a time zone in local time) at PocketMQ's and Apache's 5.x brokers.
     """
 
     topic: str
@@ -57,6 +60,8 @@ class Message(msgspec.Struct):
     delay_level: int = 0
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     flag: int = 0
+    delay: float | timedelta | None = None
+    deliver_at: float | datetime | None = None
 
     def checked_body(self, size_max: int = MESSAGE_SIZE_MAX) -> bytes:
         """Return the body as bytes, after checking topic and flag too. Raises TypeError or ValueError."""
@@ -76,6 +81,10 @@ class Message(msgspec.Struct):
             properties[TAGS] = self.tags
         if keys := joined_keys(self.keys):
             properties[KEYS] = keys
+        if timed := delivery_properties(self.delay, self.deliver_at):
+            if self.delay_level or not TIMED.isdisjoint(properties):
+                raise ValueError("delay= and deliver_at= cannot be combined with delay_level or a TIMER_ property")
+            properties |= timed
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
         return properties
@@ -158,7 +167,7 @@ def _message_of(record: Record, broker_name: str, left: int) -> MessageExt:
     """Return the message of a record. `left`: bytes that its decompressed body may have, besides DECOMPRESSED_SIZE_MAX."""
     topic = record.topic.decode()
     properties = decode_properties(record.properties)
-    plain, problem = _plain_body(record.body, record.sys_flag, left)
+    plain, problem = plain_body(record.body, record.sys_flag, left)
     return MessageExt(
         topic=properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_GROUP_PREFIX) else topic,
         broker_name=broker_name,
@@ -177,7 +186,7 @@ def _message_of(record: Record, broker_name: str, left: int) -> MessageExt:
     )
 
 
-def _plain_body(body: bytes, sys_flag: int, left: int) -> tuple[bytes, str | None]:
+def plain_body(body: bytes, sys_flag: int, left: int = DECOMPRESSED_SIZE_MAX) -> tuple[bytes, str | None]:
     """Return (decompressed body, None), or (the body as stored, reason why it could not be decompressed)."""
     if not sys_flag & COMPRESSED_FLAG:
         return body, None

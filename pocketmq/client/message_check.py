@@ -93,8 +93,8 @@ def check_delay_level(level: Any) -> None:
     _check_int("delay_level", level)
     if not 0 <= level <= DELAY_LEVEL_MAX:
         raise ValueError(
-            f"delay_level {level} is not 0 (no delay) to {DELAY_LEVEL_MAX} (2 h): for another delay set the property "
-            "TIMER_DELAY_MS to milliseconds"
+            f"delay_level {level} is not 0 (no delay) to {DELAY_LEVEL_MAX} (2 h): for another delay use delay= or "
+            "deliver_at= (TIMER_DELAY_MS)"
         )
 
 

@@ -1,69 +1,51 @@
-"""Producer: sends messages, batches and recalls.
+"""Producer: sends messages of any topic, alone or in batches, in transactions, or waiting for a reply; and recalls them.
 
-async with Producer("127.0.0.1:9876", "orders") as producer:
-    await producer.send(Message("TopicTest", b"hello", tags="a", delay_level=3))
+    async with Producer("127.0.0.1:9876", "orders") as producer:
+        await producer.send("TopicTest", b"hello", tag="a", keys="order-7", delay=30)
+        await producer.send(Message("TopicTest", b"hello", tags="a", delay_level=3))
+
+docs/python-client.md describes the features, client/sending implements them.
 """
 
-import contextlib
-import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
-
-import msgspec
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Self, TypedDict, Unpack, overload
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.message import Message, encode_batch, encode_properties, now_ms
+from pocketmq.client.message import Message, MessageExt, now_ms
 from pocketmq.client.message_check import MESSAGE_SIZE_MAX, check_group, check_topic
 from pocketmq.client.route import DEFAULT_TOPIC, READ, WRITE
-from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
+from pocketmq.client.sending import request_reply
+from pocketmq.client.sending.batches import BatchError, split
+from pocketmq.client.sending.fault_strategy import LatencyFaultTolerance
+from pocketmq.client.sending.message_sender import SEND_TIMEOUT_S, MessageSender, Select
+from pocketmq.client.sending.outgoing import COMPRESS_OVER, SendResult, checked, is_delayed, outgoing, outgoing_batch
+from pocketmq.client.sending.transaction import PGROUP, TRAN_MSG, Check, Transaction, TransactionChecker
+from pocketmq.client.trace import DELAYED, HALF, NORMAL, TRACE_TOPIC, TraceWriter, pub
+from pocketmq.errors import MQError
+from pocketmq.remoting.channels import ChannelClosed
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.handles.recall_handle import decode_recall_handle
 from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
-from pocketmq.remoting.headers.send import (
-    RecallableSendMessageResponseHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-)
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader
-from pocketmq.store.format.properties import DELAY, UNIQ_KEY
+from pocketmq.store.format.message import TRANSACTION_PREPARED_TYPE
 
-RETRIES: Final = 2
-SEND_TIMEOUT_S: Final = 3.0
-DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
-
-STORED = {
-    ResponseCode.SUCCESS: "SEND_OK",
-    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
-}
-"""Answers that mean that the message is in the log, with the send status for each."""
-WORTH_ANOTHER_BROKER = {
-    ResponseCode.TOPIC_NOT_EXIST,
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    ResponseCode.SYSTEM_ERROR,
-    ResponseCode.SYSTEM_BUSY,
-    ResponseCode.NO_PERMISSION,
-}
+REQUEST_TIMEOUT_S: Final = 5.0
 
 
-class SendResult(msgspec.Struct):
-    """Result of a send. `status` is SEND_OK, or names the guarantee that was not met when the broker answered."""
+class MessageFields(TypedDict, total=False):
+    """Fields of a message besides topic and body. `tag` is `tags` of Message; the others have the same names."""
 
-    status: str
-    msg_id: str
-    offset_msg_id: str
-    queue: MessageQueue
-    queue_offset: int
-    recall_handle: str | None = None
-    """Handle to recall a message with an arbitrary delay (TIMER_DELAY_MS and such), not with a delay level."""
-
-
-Select = Callable[[Sequence[MessageQueue]], MessageQueue]
+    tag: str | None
+    keys: str | Sequence[str] | None
+    properties: dict[str, str]
+    delay: float | timedelta | None
+    deliver_at: float | datetime | None
+    delay_level: int
+    flag: int
 
 
 class Producer:
@@ -75,14 +57,28 @@ class Producer:
         group: str = "DEFAULT_PRODUCER",
         access: Access = PLAIN,
         message_size_max: int = MESSAGE_SIZE_MAX,
+        *,
+        check: Check | None = None,
+        compress_over: int | None = COMPRESS_OVER,
+        trace: bool | str = False,
+        send_latency_fault: bool = False,
     ) -> None:
-        """`message_size_max`: maximum bytes of a body; should match the brokers' `maxMessageSize`."""
+        """Set up a producer; it is started by `async with`.
+
+        `message_size_max`: maximum bytes of a body; should match the brokers' `maxMessageSize`. `check`: answers brokers
+        that ask about a transaction. `compress_over`: size from which on a body is compressed; None: never. `trace`: True,
+        or the trace topic, to send message traces. `send_latency_fault`: avoid brokers that failed or were slow for a while
+        (sendLatencyFaultEnable).
+        """
         check_group(group)
         self.instance = ClientInstance(namesrv, access)
         self.instance.producer_group = self.group = group
-        self._message_size_max = message_size_max
+        self._checker = self.instance.checker = None if check is None else TransactionChecker(group, check)
+        self._message_size_max, self._compress_over = message_size_max, compress_over
         self._lifecycle = Lifecycle("the producer")
-        self._turn = itertools.count()
+        tolerance = LatencyFaultTolerance() if send_latency_fault else None
+        self._sender = MessageSender(self.instance, group, self._lifecycle.check_started, tolerance)
+        self._trace = TraceWriter(self.instance, group, TRACE_TOPIC if trace is True else trace) if trace else None
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -97,48 +93,126 @@ class Producer:
         self.instance.start()
 
     async def close(self) -> None:
-        """Unregister and close all connections. A closed producer cannot be started again."""
-        if self._lifecycle.close():
-            await self.instance.close()
+        """Unregister and close all connections. A closed producer cannot be started again.
 
-    async def send(self, message: Message, select: Select | None = None, timeout_s: float = SEND_TIMEOUT_S) -> SendResult:
-        """Send a message and wait until it is stored. With `select` (ordered messages) only the selected queue is tried.
+        Running checks of transactions are finished, and trace records sent; other pending calls fail.
+        """
+        if not self._lifecycle.close():
+            return
+        for waiting in self.instance.replies.values():
+            if not waiting.done():
+                waiting.set_exception(ChannelClosed("the producer was closed before the reply came"))
+        if self._checker is not None:
+            await self._checker.close()
+        if self._trace is not None:
+            await self._trace.close()
+        await self.instance.close()
 
-        Raises TypeError or ValueError for an invalid message, RuntimeError before `start` or after `close`, RemotingError
-        with the broker's code and remark, OSError or TimeoutError if no broker could be reached.
+    @overload
+    async def send(self, message: Message, /, *, select: Select | None = None, timeout_s: float = ...) -> SendResult: ...
+
+    @overload
+    async def send(self, message: Message, select: Select | None, timeout_s: float = ..., /) -> SendResult: ...
+
+    @overload
+    async def send(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        /,
+        *,
+        select: Select | None = None,
+        timeout_s: float = ...,
+        **fields: Unpack[MessageFields],
+    ) -> SendResult: ...
+
+    async def send(
+        self,
+        what: Any,
+        second: Any = None,
+        timeout_s: float = SEND_TIMEOUT_S,
+        *,
+        select: Select | None = None,
+        **fields: Any,
+    ) -> SendResult:
+        """Send a message, given as a Message or by topic, body and further fields, and wait until it is stored.
+
+        With `select` (ordered messages) only the selected queue is tried. Raises TypeError or ValueError for an invalid
+        message, RuntimeError before `start` or after `close`, RemotingError with the broker's code and remark, or another
+        MQError if no broker could be reached.
         """
         self._lifecycle.check_started()
-        body = _checked(message).checked_body(self._message_size_max)
-        properties = message.all_properties()
-        text = encode_properties(properties)
-        return await self._send(message.topic, body, text, properties[UNIQ_KEY], message.flag, select, timeout_s)
+        if callable(second):
+            second, select = None, second
+        message = message_of(what, second, fields)
+        out = outgoing(message, self._message_size_max, self._compress_over)
+        began_ms = now_ms()
+        result = await self._sender.send(out, select, timeout_s)
+        self._add_trace(message, result, began_ms)
+        return result
 
-    async def send_batch(self, messages: Sequence[Message], timeout_s: float = SEND_TIMEOUT_S) -> SendResult:
+    async def send_batch(
+        self, messages: Sequence[Message], timeout_s: float = SEND_TIMEOUT_S, select: Select | None = None
+    ) -> SendResult:
         """Send messages of one topic in one request: either all are stored, in sequence, or none. Their ids are joined by
         `,`.
 
         Raises ValueError for an empty batch, several topics, or a delay (brokers do not schedule members), else as `send`.
         """
         self._lifecycle.check_started()
-        topics = {_checked(message).topic for message in messages}
-        if len(topics) != 1:
-            raise ValueError(f"a batch must have messages of exactly one topic, not {sorted(topics) or 'none'}")
-        rows = [message.all_properties() for message in messages]
-        if any(DELAY in row for row in rows):
-            raise ValueError("a message in a batch cannot be delayed")
-        body = encode_batch(messages, rows, self._message_size_max)
-        ids = ",".join(row[UNIQ_KEY] for row in rows)
-        return await self._send(topics.pop(), body, "", ids, 0, None, timeout_s, batch=True)
+        out, began_ms = outgoing_batch(messages, self._message_size_max), now_ms()
+        result = await self._sender.send(out, select, timeout_s)
+        for message, msg_id, offset_msg_id in zip(
+            messages, result.msg_id.split(","), result.offset_msg_id.split(","), strict=False
+        ):
+            one = SendResult(result.status, msg_id, offset_msg_id, result.queue, result.queue_offset)
+            self._add_trace(message, one, began_ms)
+        return result
+
+    async def send_all(self, messages: Iterable[Message], timeout_s: float = SEND_TIMEOUT_S) -> list[SendResult]:
+        """Send messages of any topics and number, in as many batches as needed; return their results.
+
+        Nothing is sent if one message is invalid (TypeError, ValueError). Raises BatchError if a batch fails: the earlier
+        ones are stored.
+        """
+        self._lifecycle.check_started()
+        batches, results = list(split(messages, self._message_size_max)), list[SendResult]()
+        for number, batch in enumerate(batches):
+            try:
+                alone = self.send(batch[0], timeout_s=timeout_s) if len(batch) == 1 else None
+                results.append(await (alone or self.send_batch(batch, timeout_s)))
+            except (MQError, OSError) as failure:
+                unsent = [message for rest in batches[number:] for message in rest]
+                raise BatchError(failure, results, unsent) from failure
+        return results
 
     async def send_oneway(self, message: Message, select: Select | None = None) -> None:
         """Send without waiting for an answer. Raises as `send` for failures before the broker has the message."""
         self._lifecycle.check_started()
-        body = _checked(message).checked_body(self._message_size_max)
-        text = encode_properties(message.all_properties())
-        queue = await self._choose(message.topic, select, avoid=None)
-        header = self._header(message.topic, text, message.flag, queue)
-        address = await self.instance.connect(queue.broker_name)
-        await self.instance.remoting.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, header, body)
+        await self._sender.send_oneway(outgoing(message, self._message_size_max, self._compress_over), select)
+
+    def transaction(self, message: Message, timeout_s: float = SEND_TIMEOUT_S) -> Transaction:
+        """Return a transaction, for `async with`: it sends the message as a half message, and commits or rolls it back.
+
+        Raises RuntimeError if the producer has no `check`, ValueError for a delayed message.
+        """
+        self._lifecycle.check_started()
+        if self._checker is None:
+            raise RuntimeError("this producer cannot answer for its transactions: create it with check=")
+        if is_delayed(checked(message).all_properties()):
+            raise ValueError("a message of a transaction cannot be delayed")
+        added = {TRAN_MSG: "true", PGROUP: self.group}
+        half = outgoing(message, self._message_size_max, self._compress_over, added, TRANSACTION_PREPARED_TYPE)
+        began_ms = now_ms()
+        return Transaction(self._sender, half, timeout_s, lambda result: self._add_trace(message, result, began_ms, HALF))
+
+    async def request(
+        self, message: Message, timeout_s: float = REQUEST_TIMEOUT_S, select: Select | None = None
+    ) -> MessageExt:
+        """Send a message and wait for the reply of its consumer. Raises RequestTimeout if none came in time, else as
+        `send`."""
+        self._lifecycle.check_started()
+        return await request_reply.request(self._sender, message, self._message_size_max, timeout_s, select)
 
     async def recall(self, topic: str, recall_handle: str, timeout_s: float = SEND_TIMEOUT_S) -> str:
         """Recall a message that is not delivered yet; return its unique key. Raises RemotingError if it is too late."""
@@ -164,96 +238,23 @@ class Producer:
         for broker_name in self.instance.routes.masters():
             await self.instance.call(broker_name, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
-    async def _send(
-        self,
-        topic: str,
-        body: bytes,
-        properties: str,
-        msg_id: str,
-        flag: int,
-        select: Select | None,
-        timeout_s: float,
-        batch: bool = False,
-    ) -> SendResult:
-        avoid: str | None = None
-        tries_left = RETRIES if select is None else 0
-        while True:
-            self._lifecycle.check_started()  # it may have been closed between two attempts
-            queue = await self._choose(topic, select, avoid)
-            header = self._header(topic, properties, flag, queue, batch)
-            try:
-                code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-                answer = await self.instance.invoke(queue.broker_name, code, header, body, timeout_s)
-                if answer.code in STORED:
-                    return await self._result(answer, msg_id, queue)
-                remark = answer.remark or f"broker {queue.broker_name!r} refused the message with code {answer.code}"
-                raise RemotingError(answer.code, remark)
-            except (OSError, TimeoutError, RemotingError) as failure:
-                final = isinstance(failure, RemotingError) and failure.code not in WORTH_ANOTHER_BROKER
-                if final or tries_left == 0:
-                    raise
-            tries_left -= 1
-            avoid = queue.broker_name
-            if topic in self.instance.routes.topics:
-                with contextlib.suppress(OSError):  # the known route may have another broker
-                    await self.instance.routes.refresh(topic)
-
-    async def _result(self, answer: RemotingCommand, msg_id: str, queue: MessageQueue) -> SendResult:
-        stored = answer.header(RecallableSendMessageResponseHeader)
-        if queue.topic not in self.instance.routes.topics:  # it was just created
-            await self._learn_route(queue.topic)
-        placed = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)
-        status = STORED[ResponseCode(answer.code)]
-        return SendResult(status, msg_id, stored.msg_id, placed, stored.queue_offset, stored.recall_handle)
-
-    async def _learn_route(self, topic: str) -> None:
+    def _add_trace(self, message: Message, result: SendResult, began_ms: int, kind: int | None = None) -> None:
+        if self._trace is None or not result.is_traced:
+            return
+        if kind is None:
+            kind = DELAYED if is_delayed(message.all_properties()) else NORMAL
         try:
-            await self.instance.routes.refresh(topic)
-        except RemotingError as refusal:
-            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
-
-    async def _choose(self, topic: str, select: Select | None, avoid: str | None) -> MessageQueue:
-        queues = await self.instance.routes.publish_queues(topic)
-        if not queues and topic in self.instance.routes.topics:  # a master may have come back
-            await self.instance.routes.refresh(topic)
-            queues = await self.instance.routes.publish_queues(topic)
-        if not queues:
-            remark = f"topic {topic!r} has no writable queue at a broker with a master"
-            raise RemotingError(ResponseCode.NO_PERMISSION, remark)
-        if select is not None:
-            chosen = select(queues)
-            if not isinstance(chosen, MessageQueue):
-                raise TypeError(f"select must return one of the queues passed to it, not {type(chosen).__name__}")
-            return chosen
-        others = [queue for queue in queues if queue.broker_name != avoid] or queues
-        return others[next(self._turn) % len(others)]
-
-    def _header(
-        self, topic: str, properties: str, flag: int, queue: MessageQueue, batch: bool = False
-    ) -> SendMessageRequestHeader:
-        about = {"default_topic_queue_nums": DEFAULT_TOPIC_QUEUE_NUMS, "reconsume_times": 0, "batch": batch}
-        return send_header(self.group, topic, queue, properties, flag, **about)
+            address = self.instance.routes.master(result.queue.broker_name).address
+        except RemotingError:  # it has left the route meanwhile
+            address = ""
+        self._trace.add(pub(self.group, message, result, address, began_ms, now_ms() - began_ms, kind))
 
 
-def send_header(
-    group: str, topic: str, queue: MessageQueue, properties: str, flag: int, sys_flag: int = 0, **about: Any
-) -> SendMessageRequestHeader:
-    """Return the header of a send to a queue, now. `about`: further fields."""
-    return SendMessageRequestHeaderV2(
-        producer_group=group,
-        topic=topic,
-        default_topic=DEFAULT_TOPIC,
-        queue_id=queue.queue_id,
-        sys_flag=sys_flag,
-        born_timestamp=now_ms(),
-        flag=flag,
-        properties=properties,
-        **about,
-    )
-
-
-def _checked(message: Message) -> Message:
-    if not isinstance(message, Message):
-        raise TypeError(f"message must be a client.message.Message, not {type(message).__name__}")
-    return message
+def message_of(what: Any, body: Any, fields: dict[str, Any]) -> Message:
+    """Return the message given to `send`. Raises TypeError for fields beside a Message."""
+    if not isinstance(what, str):
+        if body is not None or fields:
+            raise TypeError("send(Message(...)) takes no further fields of the message: set them in Message(...)")
+        return checked(what)
+    tag = fields.pop("tag", None)
+    return Message(what, body, tag, **fields)

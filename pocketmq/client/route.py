@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pocketmq.client.consuming.allocation import queue_order
+from pocketmq.errors import NameServerUnreachable
 from pocketmq.remoting.bodies import BrokerData, MessageQueue, TopicRouteData, decode_body
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -54,7 +55,7 @@ async def ask_namesrv(
 ) -> tuple[str, RemotingCommand]:
     """Ask one name server after the other; return the first that answers, and its answer. Silent ones move to the end.
 
-    Raises RemotingError for a refusal, ConnectionError if none answers.
+    Raises RemotingError for a refusal, NameServerUnreachable if none answers.
     """
     failures = []
     last: Exception | None = None
@@ -66,7 +67,7 @@ async def ask_namesrv(
             addresses.remove(address)
             addresses.append(address)
             last = failure
-    raise ConnectionError(
+    raise NameServerUnreachable(
         f"no name server answers ({'; '.join(failures)}): check that one is running there, and that the address is right"
     ) from last
 
@@ -130,7 +131,7 @@ class Routes:
         return self._sources.get(broker_name, "unknown")
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Return the cached route, or fetch it. Raises RemotingError with TOPIC_NOT_EXIST, or ConnectionError."""
+        """Return the cached route, or fetch it. Raises RemotingError with TOPIC_NOT_EXIST, or NameServerUnreachable."""
         return self._by_topic.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRouteData:

@@ -9,7 +9,8 @@ from typing import Final
 
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt, encode_properties
-from pocketmq.client.producer import STORED, WORTH_ANOTHER_BROKER, send_header
+from pocketmq.client.sending.message_sender import WORTH_ANOTHER_BROKER
+from pocketmq.client.sending.outgoing import STORED, send_header
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.dispatch import RemotingError

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from pocketmq.errors import MQError
 from pocketmq.remoting.command import Buffer
 from pocketmq.remoting.fair_share import FairShare
 from pocketmq.remoting.frame import FrameError
@@ -29,7 +30,7 @@ EXCESS_CHECK_S: Final = 0.1
 """Minimum time between two summations of all unread answers."""
 
 
-class ChannelClosed(ConnectionError):
+class ChannelClosed(MQError, ConnectionError):
     """The connection closed before the answer came."""
 
 
@@ -37,7 +38,7 @@ class NeverHeard(ChannelClosed):
     """The peer closed the connection without having sent anything."""
 
 
-class NotReading(ConnectionError):
+class NotReading(MQError, ConnectionError):
     """The peer does not read, or has too many unanswered requests; nothing more is sent to it."""
 
 

@@ -11,6 +11,7 @@ import ssl
 from copy import copy
 from typing import Any, Final, Self
 
+from pocketmq.errors import RequestTimeout
 from pocketmq.remoting.channels import ChannelClosed, Channels, NeverHeard
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Body, RemotingCommand
@@ -155,7 +156,7 @@ class RemotingClient:
                     ssl=None if self._tls is None else self._tls.context,
                 )
         except TimeoutError:
-            raise TimeoutError(f"{address} accepts no connection within {CONNECT_TIMEOUT_S:g} s") from None
+            raise RequestTimeout(f"{address} accepts no connection within {CONNECT_TIMEOUT_S:g} s") from None
         except ssl.SSLCertVerificationError as error:
             raise TlsMismatch(
                 f"{address}: its certificate is not trusted (tls.client.trustCertPath): {error.verify_message}"

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from pocketmq.errors import MQError
 from pocketmq.remoting.bodies import REQUEST_BODY_SIZE_MAX, Body, decode_body
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, ResponseCode
 from pocketmq.remoting.command import (
@@ -41,7 +42,7 @@ _START_SIZE: Final = len(b'{"code":310,')
 """Number of bytes at the start of a JSON header that are looked up to find its route."""
 
 
-class RemotingError(Exception):
+class RemotingError(MQError):
     """Refusal of a request, answered with this code and remark; its connection is then not served for `throttle_s`."""
 
     def __init__(self, code: int, remark: str, throttle_s: float = 0.0) -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
+from pocketmq.errors import RequestTimeout
 from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, Channels, NeverHeard, NotReading
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
@@ -358,7 +359,7 @@ class Channel(Connection):
     def invoke(
         self, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
     ) -> "asyncio.Future[RemotingCommand]":
-        """Send a request. The future ends with its answer, TimeoutError, ChannelClosed or NotReading.
+        """Send a request. The future ends with its answer, RequestTimeout, ChannelClosed or NotReading.
 
         Raises TypeError or ValueError if the request cannot be encoded; then nothing is sent.
         """
@@ -393,8 +394,7 @@ class Channel(Connection):
 
     def write(self) -> None:
         """Pass the pending data to the transport, in one call."""
-        out = self._out
-        if not out:
+        if not (out := self._out):
             return
         self._out = []
         self._measured = self._measured_bytes = 0
@@ -437,7 +437,7 @@ class Channel(Connection):
     def _expire(self, opaque: int, code: int, timeout_s: float) -> None:
         future = self._waiting.pop(opaque, None)
         if future is not None and not future.done():
-            future.set_exception(TimeoutError(f"no answer from {self.remote_address} to code {code} within {timeout_s:g} s"))
+            future.set_exception(RequestTimeout.of(self.remote_address, code, timeout_s))
 
 
 class RemotingServer:

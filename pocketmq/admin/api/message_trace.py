@@ -1,15 +1,10 @@
 """Trace data of messages, which clients send to a trace topic: `field \\x01 field ... \\x02` for each event."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pocketmq.admin.api.stored_messages import StoredMessage
-
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-PUB: Final = "Pub"
-SUB_AFTER: Final = "SubAfter"
-_EVENT_END: Final = "\x02"
-_FIELD_END: Final = "\x01"
+from pocketmq.client.trace import EVENT_END, FIELD_END, PUB, SUB_AFTER
 
 
 class TraceEvent(NamedTuple):
@@ -26,8 +21,8 @@ class TraceEvent(NamedTuple):
 def trace_events(msg_id: str, stored: StoredMessage) -> Iterator[TraceEvent]:
     """Yield the events of a message in a trace message. Events of other messages, and unreadable ones, are skipped."""
     host = stored.born_host.rpartition(":")[0].strip("[]")
-    for event in stored.message.body.decode(errors="replace").split(_EVENT_END):
-        fields = event.split(_FIELD_END)
+    for event in stored.message.body.decode(errors="replace").split(EVENT_END):
+        fields = event.split(FIELD_END)
         try:
             if fields[0] == PUB and fields[5] == msg_id:
                 succeeded = fields[12] if len(fields) == 13 else fields[13]

@@ -1,17 +1,13 @@
 """Sending messages from the tool: a producer of the command's name servers, and trace data."""
 
 import time
-from typing import Final
 
 from pocketmq.admin.api.client import AdminClient
-from pocketmq.admin.api.message_trace import PUB, TRACE_TOPIC
 from pocketmq.client.message import Message
-from pocketmq.client.producer import Producer, SendResult
+from pocketmq.client.producer import Producer
 from pocketmq.client.route import MASTER_ID
-
-_NORMAL: Final = "0"
-"""Type of a message that is neither delayed nor part of a transaction."""
-_REGION: Final = "DefaultRegion"
+from pocketmq.client.sending.outgoing import SendResult
+from pocketmq.client.trace import TRACE_TOPIC, pub
 
 
 def producer(admin: AdminClient, group: str | None = None) -> Producer:
@@ -27,11 +23,6 @@ def now_ms() -> int:
 async def trace_send(admin: AdminClient, sender: Producer, message: Message, sent: SendResult, cost_ms: int) -> None:
     """Send the trace data of a message that was sent, as clients with enableMsgTrace do."""
     broker = (await admin.cluster_info()).broker_addr_table.get(sent.queue.broker_name)
-    keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys or ())
-    fields = (
-        *(PUB, str(now_ms() - cost_ms), _REGION, sender.group, message.topic, sent.msg_id, message.tags or "", keys),
-        *("" if broker is None else broker.broker_addrs.get(MASTER_ID, ""), str(len(message.body)), str(cost_ms), _NORMAL),
-        *(sent.offset_msg_id, "true"),
-    )
-    body = "\x01".join(fields) + "\x02"
-    await sender.send(Message(TRACE_TOPIC, body.encode(), keys=[sent.msg_id, *keys.split()]))
+    address = "" if broker is None else broker.broker_addrs.get(MASTER_ID, "")
+    record = pub(sender.group, message, sent, address, now_ms() - cost_ms, cost_ms)
+    await sender.send(Message(TRACE_TOPIC, record.text.encode(), keys=record.keys))

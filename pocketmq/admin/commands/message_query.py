@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from pocketmq.admin.api.message_search import EVER, MAX_NUM, by_any_id, by_key, by_unique_key, consume_directly, queue_units
-from pocketmq.admin.api.message_trace import PUB, SUB_AFTER, TRACE_TOPIC, TraceEvent, trace_events
+from pocketmq.admin.api.message_trace import TraceEvent, trace_events
 from pocketmq.admin.api.message_tracks import message_tracks
 from pocketmq.admin.api.queue_reading import address_of, pull
 from pocketmq.admin.api.sending import producer
@@ -16,6 +16,7 @@ from pocketmq.admin.message_texts import as_document, details, send_result_text,
 from pocketmq.admin.output import Table
 from pocketmq.client.message import Message
 from pocketmq.client.message_check import sender_properties
+from pocketmq.client.trace import PUB, SUB_AFTER, TRACE_TOPIC
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
 

@@ -53,7 +53,7 @@ async def send_message(
     message = Message(topic.strip(), body.encode(), tags, key)
     async with producer(run.admin) as sender:
         begin_ms = now_ms()
-        sent = await sender.send(message, _selector(broker, given["qid"]))
+        sent = await sender.send(message, select=_selector(broker, given["qid"]))
         if given["msg_trace_enable"]:
             try:
                 await trace_send(run.admin, sender, message, sent, now_ms() - begin_ms)
@@ -121,7 +121,7 @@ async def _timed(sender: Producer, message: Message, select: Any = None) -> tupl
     """Send a message; return whether it succeeded, and the time it took."""
     begin_ms = now_ms()
     try:
-        await sender.send(message, select)
+        await sender.send(message, select=select)
     except FAILURES:
         return False, now_ms() - begin_ms
     return True, now_ms() - begin_ms

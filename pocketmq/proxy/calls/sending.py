@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.client.message import encode_properties
-from pocketmq.client.producer import STORED, send_header
+from pocketmq.client.sending.outgoing import STORED, send_header
 from pocketmq.proxy.calls.call import Call, together
 from pocketmq.proxy.messages import properties as names
 from pocketmq.proxy.messages.incoming import checked_properties, sys_flag, type_of
