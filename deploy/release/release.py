@@ -22,12 +22,20 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
 SECTION = r"^## \[{}\] - \d{{4}}-\d{{2}}-\d{{2}}$"
 """A version's heading, by keepachangelog."""
+IN_SDIST = (
+    "pyproject.toml", "README.md", "pocketmq/lane/crate/Cargo.toml", "pocketmq/lane/crate/Cargo.lock",
+    "pocketmq/lane/crate/src/lib.rs",
+)  # fmt: skip
+IN_WHEEL = ("pocketmq/py.typed", "pocketmq/proxy/proto/*.proto", "pocketmq/spark_analytics/commands/page.html")
+COMPILED = ("pocketmq/lane/_lane*.so", "pocketmq/spark_analytics/jvm/*.jar")
 
 
 class ReleaseError(Exception):
@@ -49,6 +57,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
             built = [built_in(Path(folder), options.spark_python, options.snapshot) for folder in (first, second)]
             compare(*built)
+            check_contents(built[0], is_complete=not options.snapshot)
             DIST.mkdir()
             files = [Path(shutil.copy(path, DIST)) for path in built[0]]
         run(sys.executable, "-m", "twine", "check", "--strict", *map(str, files))
@@ -132,6 +141,21 @@ def compare(first: list[Path], second: list[Path]) -> None:
     for one, other in zip(first, second, strict=True):
         if (one.name, digest(one)) != (other.name, digest(other)):
             raise ReleaseError(f"two builds differ: {one.name} {digest(one)}, {other.name} {digest(other)}")
+
+
+def check_contents(files: list[Path], is_complete: bool) -> None:
+    """Raise ReleaseError if sdist or wheel lack what they are for. `is_complete`: also what cargo and a JDK build."""
+    sdist, wheel = files
+    with tarfile.open(sdist) as tar:
+        in_sdist = {name.partition("/")[2] for name in tar.getnames()}
+    with zipfile.ZipFile(wheel) as archive:
+        in_wheel = set(archive.namelist())
+    lacking = [f"{sdist.name} has no {name}" for name in IN_SDIST if name not in in_sdist]
+    for pattern in IN_WHEEL + (COMPILED if is_complete else ()):
+        if not any(fnmatch(name, pattern) for name in in_wheel):
+            lacking.append(f"{wheel.name} has no {pattern}")
+    if lacking:
+        raise ReleaseError("\n".join(lacking))
 
 
 def bill_of_materials(wheel: Path, version: str) -> Path:

@@ -54,6 +54,7 @@ def build(folder: Path, given: dict[str, str]) -> None:
         command = ("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, str(base))
         subprocess.run([*command, "http://deb.debian.org/debian"], check=True)
         (base / "usr/local/bin/python").symlink_to("/usr/bin/python3")
+        (base / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")  # as those images have
         for path in base.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
             path.unlink()  # the images of Python have no such mark
     named: dict[str, Path] = {}

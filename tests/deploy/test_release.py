@@ -6,6 +6,7 @@ import json
 import re
 import tarfile
 import tomllib
+import zipfile
 
 import pytest
 import yaml
@@ -87,6 +88,25 @@ def test_builds_that_differ_are_refused(release, tmp_path):
     release.compare(same, same)
     with pytest.raises(release.ReleaseError, match="two builds differ"):
         release.compare(same, [tmp_path / "2/a.whl"])
+
+
+def test_archives_that_lack_something_are_refused(release, tmp_path):
+    sdist, wheel = tmp_path / "p.tar.gz", tmp_path / "p.whl"
+    archive(sdist, [f"p-1/{name}" for name in release.IN_SDIST], 1, 0o644)
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name in release.IN_WHEEL:
+            file.writestr(name.replace("*", "x"), "")
+    release.check_contents([sdist, wheel], is_complete=False)
+    with pytest.raises(release.ReleaseError, match=r"p.whl has no pocketmq/lane/_lane\*.so\n.*jar$"):
+        release.check_contents([sdist, wheel], is_complete=True)
+    archive(sdist, ["p-1/pyproject.toml"], 1, 0o644)
+    with pytest.raises(release.ReleaseError, match="p.tar.gz has no pocketmq/lane/crate/Cargo.lock"):
+        release.check_contents([sdist, wheel], is_complete=False)
+
+
+def test_a_release_asks_for_files_that_exist(release):
+    for pattern in (*release.IN_SDIST, *release.IN_WHEEL):
+        assert list(ROOT.glob(pattern)), pattern
 
 
 def test_the_list_of_software_names_crates_with_their_hashes(release):
