@@ -1,6 +1,5 @@
 """Configs of topics at all brokers: their types and sizes, creation, and changes of single settings."""
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -167,8 +166,3 @@ async def change(admin: AdminClient, places: Iterable[TopicAt], new: TopicChange
         await create_topic(admin, one.address, config, None if new.kind is None else f"+{MESSAGE_TYPE}={new.kind}")
         changed.append(one._replace(config=config))
     return changed
-
-
-def is_empty(new: TopicChange) -> bool:
-    """Return whether a change changes nothing."""
-    return all(value is None for value in dataclasses.astuple(new))
