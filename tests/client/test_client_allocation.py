@@ -49,6 +49,21 @@ def test_circle_deals_queues_out_in_turn() -> None:
     assert ids(AveragelyByCircle(), queues, ["c1", "c2", "c3"]) == [[0, 3, 6], [1, 4], [2, 5]]
 
 
+def test_consistent_hash_gives_the_shares_of_javas_client() -> None:
+    names = ("far@b", "near@a", "near@b", "plain")
+    queues = [MessageQueue(name, i, "T") for name in names for i in range(5)]
+    clients = ["10.0.0.1@far", "10.0.0.2@near", "10.0.0.3@near"]
+    shares = [
+        [f"{queue.broker_name}:{queue.queue_id}" for queue in allocated(ConsistentHash(), queues, clients, one)]
+        for one in clients
+    ]
+    assert [" ".join(one) for one in shares] == [  # as of AllocateMessageQueueConsistentHash of 4.9.4
+        "far@b:3 near@a:0 near@a:1 near@a:2 near@a:3 near@b:3 near@b:4 plain:0 plain:1 plain:3",
+        "far@b:0 far@b:1 far@b:4 near@a:4 near@b:2 plain:2",
+        "far@b:2 near@b:0 near@b:1 plain:4",
+    ]
+
+
 @given(QUEUES, CLIENTS)
 def test_consistent_hash_moves_only_the_queues_of_a_client_that_leaves(
     queues: list[MessageQueue], clients: list[str]
