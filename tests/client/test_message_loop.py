@@ -258,3 +258,21 @@ def test_invalid_options_are_refused() -> None:
         ConsumerOptions(allocation="BEST")
     with pytest.raises(ValueError, match="buffer_messages must be 1 or more, not 0"):
         ConsumerOptions(buffer_messages=0)
+
+
+async def test_consumers_that_come_and_go_consume_each_message_once(cluster: Cluster) -> None:
+    bodies = await send(cluster, 200)
+    done: list[bytes] = []
+
+    async def listen(message: MessageExt) -> None:
+        await asyncio.sleep(0.001 * (len(done) % 5))  # so that messages finish in another order
+        done.append(message.body)
+
+    while len(done) < 200:
+        goal = min(len(done) + 37, 200)
+        consuming = PushConsumer(cluster.namesrv, "g", "first", concurrency=8)
+        consuming.subscribe("T", listen)
+        async with consuming:
+            await until(lambda goal=goal: len(done) >= goal)  # type: ignore[misc]
+    assert sorted(done) == sorted(bodies)
+    assert await stored(cluster) == 200
