@@ -108,7 +108,7 @@ def test_a_birth_time_that_is_no_date_is_shown_as_a_number(
     """A client may send any."""
     name = made(mqadmin, broker, "Odd")
     with monkeypatch.context() as patch:
-        patch.setattr("pocketmq.client.producer.now_ms", lambda: 1 << 62)
+        patch.setattr("pocketmq.client.sending.outgoing.now_ms", lambda: 1 << 62)
         mqadmin("sendMessage", "-t", "Odd", "-p", "x", "-b", name, "-i", "0")
     printed = mqadmin("queryMsgByOffset", "-t", "Odd", "-b", name, "-i", "0", "-o", "0")
     assert f"Born Timestamp:      {1 << 62}\n" in printed.out, printed.err

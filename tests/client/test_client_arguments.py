@@ -91,7 +91,7 @@ async def test_request_with_invalid_body_does_not_affect_others(cluster: Cluster
 
 
 async def test_request_above_the_frame_limit_is_refused_by_the_client(cluster: Cluster) -> None:
-    async with Producer(cluster.namesrv, message_size_max=1 << 30) as producer:
+    async with Producer(cluster.namesrv, message_size_max=1 << 30, compress_over=None) as producer:
         good = asyncio.ensure_future(producer.send(Message("T", b"good")))
         with pytest.raises(ValueError, match="the limit of a frame is 268435456"):
             await producer.send(Message("T", bytes(257 << 20)))
