@@ -14,7 +14,8 @@ from pocketmq.cli.up import BROKER_PORT, METRICS_PORT
 from pocketmq.proxy.config import GRPC_PORT
 from pocketmq.runtime.lifecycle import STOP_MAX_S
 from tests.deploy.declared import BROKER_KEYS, NAMESRV_KEYS, NAMESRV_PORT, PROXY_KEYS, keys_of
-from tests.deploy.dockerfile import DEPLOY, DOCKERFILE, copied, environment, stages
+from tests.deploy.dockerfile import DEPLOY, DOCKERFILE, Instruction, copied, environment, stages
+from tests.deploy.image_root import copy
 
 ROOT = DEPLOY.parent
 KEYS = {"mqnamesrv": NAMESRV_KEYS, "mqbroker": BROKER_KEYS, "mqproxy": PROXY_KEYS}
@@ -100,6 +101,14 @@ def test_the_command_of_the_image_is_installed():
 
 def programs():
     return set(re.findall(r"^(\w+) = \"pocketmq\.", (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
+
+
+def test_steps_without_an_engine_copy_into_the_root_of_their_stage(tmp_path):
+    copy(Instruction("COPY", {"chmod": "755"}, "deploy/docker/entrypoint /usr/local/bin/"), tmp_path, "/src")
+    copy(Instruction("COPY", {}, "pocketmq/lane pocketmq/lane"), tmp_path, "/src")
+    assert (tmp_path / "usr/local/bin/entrypoint").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "src/pocketmq/lane/crate/Cargo.toml").is_file()
+    assert not list(tmp_path.rglob("*.so"))
 
 
 # --- the entry point ----------------------------------------------------------------------------------------------------
