@@ -1,4 +1,4 @@
-"""What a server says is limited: an answer of a few bytes cannot make a client allocate memory or work without end."""
+"""Limits of a server's answers: an answer of a few bytes cannot make a client allocate memory or work without end."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What `pocketmq topic|group|dlq VERB` must do at any broker: PocketMQ's here, Apache's in tests/interop."""
+"""Cases of `pocketmq topic|group|dlq VERB` that hold at any broker: PocketMQ's here, Apache's in tests/interop."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What the front shares with others: the interface's definition, and the choice of a queue by a message group."""
+"""Formats that the front shares with others: the interface's definition, and the choice of a queue by a message group."""
 
 from pathlib import Path
 

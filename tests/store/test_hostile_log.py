@@ -1,4 +1,4 @@
-"""What a slave makes of a log whose records name impossible queues: a hostile or damaged master's."""
+"""A slave with a log whose records name impossible queues: a hostile or damaged master's."""
 
 import struct
 from pathlib import Path

@@ -15,7 +15,7 @@ _EARLIEST_MS, _END_MS = 0, -1
 
 
 class To(Enum):
-    """Where a reset may go to."""
+    """Kinds of places to which offsets are reset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -24,7 +24,7 @@ class To(Enum):
 
 
 class Target(NamedTuple):
-    """Where a reset goes to. `value`: ms since 1970 of TIME, or a queue offset."""
+    """Place to which offsets are reset. `value`: ms since 1970 of TIME, or a queue offset."""
 
     to: To
     value: int = 0

@@ -32,7 +32,7 @@ PAUSE_S: Final = 1.0
 """Delay between attempts after a failure."""
 
 Start = str | int
-"""Where a group without offsets begins: "first", "last", or a time in ms since 1970."""
+"""Place at which a group without offsets begins: "first", "last", or a time in ms since 1970."""
 _FROM_WHERE: Final = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 _UNKNOWN_HERE = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 
