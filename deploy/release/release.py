@@ -53,9 +53,10 @@ def main() -> int:
             check_changelog((ROOT / "CHANGELOG.md").read_text(), version)
             if changed := output("git", "status", "--porcelain"):
                 raise ReleaseError(f"the work tree has changes:\n{changed}")
+        commit = output("git", "rev-parse", "HEAD")
         shutil.rmtree(DIST, ignore_errors=True)
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-            built = [built_in(Path(folder), options.spark_python, options.snapshot) for folder in (first, second)]
+            built = [built_in(Path(folder), commit, options.spark_python, options.snapshot) for folder in (first, second)]
             compare(*built)
             check_contents(built[0], is_complete=not options.snapshot)
             DIST.mkdir()
@@ -92,16 +93,16 @@ def check_changelog(text: str, version: str) -> None:
         raise ReleaseError("CHANGELOG.md: changes are left under Unreleased")
 
 
-def built_in(folder: Path, spark_python: str, is_snapshot: bool) -> list[Path]:
-    """Unpack the committed files into a folder, build there, and return sdist and wheel."""
+def built_in(folder: Path, commit: str, spark_python: str, is_snapshot: bool) -> list[Path]:
+    """Unpack the files of a commit into a folder, build there, and return sdist and wheel."""
     source, to = folder / "source", folder / "dist"
     source.mkdir()
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(source, filter="data")
     # Paths of this machine must not be in the compiled lane.
     home = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
-    epoch = output("git", "log", "-1", "--format=%ct")
+    epoch = output("git", "log", "-1", "--format=%ct", commit)
     environment = {
         **os.environ,
         "SOURCE_DATE_EPOCH": epoch,
