@@ -155,14 +155,19 @@ def invisible(bench: Bench) -> None:
 
 
 def hold(bench: Bench) -> None:
-    """Messages that a killed consumer held are delivered to another one."""
+    """Messages that a killed consumer held are delivered to another one.
+
+    A receive of the killed one that a broker still holds may take some of them, and give them back: that counts as an attempt.
+    """
     holder = bench.start(rows=HELD)
     bodies = [f"h{number}" for number in range(HELD)]
     for number, body in enumerate(bodies):
         bench.connection.send(bench.topic, number % QUEUES, body.encode(), {"UNIQ_KEY": uuid.uuid4().hex.upper()})
     holder.wait_ready()
     holder.kill()
-    assert sorted(bench.finished("drain", rows=HELD).rows) == [[body, 2] for body in bodies]
+    rows = sorted(bench.finished("drain", rows=HELD).rows)
+    assert [body for body, _ in rows] == bodies
+    assert all(attempt in (2, 3) for _, attempt in rows)
 
 
 def ask(bench: Bench) -> None:
