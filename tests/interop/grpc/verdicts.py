@@ -157,7 +157,7 @@ def invisible(bench: Bench) -> None:
 def hold(bench: Bench) -> None:
     """Messages that a killed consumer held are delivered to another one.
 
-    A receive of the killed one that a broker still holds may take some of them and give them back, which counts as an attempt.
+    A receive of the killed one that is still held may take some of them and give them back, which counts as an attempt.
     """
     holder = bench.start(rows=HELD)
     bodies = [f"h{number}" for number in range(HELD)]
