@@ -19,6 +19,7 @@ from pocketmq.cli.main import main as pocketmq
 from pocketmq.cli.processes import Server, start_up
 from pocketmq.cli.shutdown import main as mqshutdown
 from pocketmq.namesrv.__main__ import main as mqnamesrv
+from pocketmq.proxy.__main__ import main as mqproxy
 from pocketmq.runtime.command_line.commands import Command, Group
 from tests.pocketmq import commands_page
 
@@ -26,6 +27,7 @@ MAINS: dict[str, Callable[..., None]] = {
     "pocketmq": pocketmq,
     "mqbroker": mqbroker,
     "mqnamesrv": mqnamesrv,
+    "mqproxy": mqproxy,
     "mqshutdown": mqshutdown,
     "mqadmin": mqadmin,
 }

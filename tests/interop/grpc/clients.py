@@ -57,7 +57,7 @@ def _go(home: Path) -> list[str | Path]:
 
 CLIENTS = {client.name: client for client in (
     Client(
-        "python", _python, environment=_python_environment, fronts=("broker", "apache", "mqproxy-5.5.0"),
+        "python", _python, environment=_python_environment, fronts=("broker", "mqproxy-5.5.0"),
         in_order=(("o0", 1), ("o1", 1), ("o1", 1), ("o2", 1), ("o3", 1)),  # it does not count its own attempts
     ),
     Client(
