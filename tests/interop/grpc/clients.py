@@ -19,6 +19,8 @@ class Client:
     """Returns the driver's command; builds or installs it first; gets the driver's home; may raise `ToolchainMissing`."""
     without: frozenset[str] = frozenset()
     """Cases that the client cannot do."""
+    in_long: frozenset[str] = frozenset()
+    """Cases that only `make test-long` and `--grpc-fronts` have: a driver in Java takes a JVM for each."""
     fronts: tuple[str, ...] = ("broker",)
     """Fronts that every run of the tests has; `make test-long` and `--grpc-fronts` have more."""
     environment: Callable[[], Environment] = dict
@@ -67,7 +69,10 @@ CLIENTS = {client.name: client for client in (
             "type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 10_000, "multiplier": 2},
         }}},
     ),
-    Client("java", _java, answers=frozenset(("stack", "verify"))),
+    Client(
+        "java", _java, answers=frozenset(("stack", "verify")),
+        in_long=frozenset(("tag", "sql", "delay", "recall", "invisible", "dlq", "fifo-dlq")),
+    ),
     # It consumes the other messages that it received before it delivers a failed one again.
     Client(
         "go", _go, answers=frozenset(("stack",)), in_order=(("o0", 1), ("o1", 1), ("o2", 1), ("o3", 1), ("o3", 2)),

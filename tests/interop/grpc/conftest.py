@@ -21,7 +21,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     client = CLIENTS[metafunc.module.CLIENT]
     asked = metafunc.config.getoption("grpc_fronts", default=None)
     fronts = asked.split(",") if asked else LONG if IS_LONG else client.fronts
-    pairs = [(front, case) for front in fronts for case in CASES if case not in client.without and serves(front, case)]
+    without = client.without if asked or IS_LONG else client.without | client.in_long
+    pairs = [(front, case) for front in fronts for case in CASES if case not in without and serves(front, case)]
     metafunc.parametrize(("front", "case"), pairs, indirect=["front"], scope="module")
 
 
