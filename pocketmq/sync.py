@@ -48,7 +48,7 @@ class SyncTransaction:
 
     @property
     def state(self) -> TransactionState | None:
-        """The decision; None while there is none."""
+        """Commit, rollback or unknown; None before the transaction is ended."""
         return self._transaction.state
 
     @property

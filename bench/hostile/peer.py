@@ -28,7 +28,7 @@ class Peer:
     metrics: str = ""
     """Address of the broker's metricsPort; empty if the broker has no such port."""
     grpc: str = ""
-    """Address of the broker's gRPC port; that of the broker if there is none."""
+    """Address of the broker's gRPC port; without such a port, the address for remoting."""
     sent: int = 0
     refused: int = 0
     """Connections that could not be opened."""

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from pocketmq.remoting.handles.pop_handle import RETRY_PREFIX as RETRY_PREFIX
+
 AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
@@ -11,7 +13,6 @@ TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
-RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"

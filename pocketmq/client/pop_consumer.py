@@ -3,8 +3,8 @@
     async with PopConsumer("127.0.0.1:9876", "billing", start="first") as consumer:
         async for message in consumer: ...
 
-No queue is allocated to a client, so a slow one holds up nobody. A message is acknowledged when it was consumed; meanwhile
-its invisible time is prolonged. If it fails, or its client dies, the broker hands it out again.
+No queue is allocated to a client, so a slow client does not delay the others. A message is acknowledged when it was
+consumed; meanwhile its invisible time is prolonged. If it fails, or its client dies, the broker hands it out again.
 """
 
 import asyncio

@@ -66,7 +66,7 @@ def send_all(producer: Producer) -> None:
         transaction = producer.begin_transaction()
         producer.send(message("TourTransaction", f"transaction {i}"), transaction)
         if i == TRANSACTIONS:
-            transaction.rollback()  # nobody receives it
+            transaction.rollback()  # no consumer receives it
         else:
             transaction.commit()
             sent["TourTransaction"] += 1

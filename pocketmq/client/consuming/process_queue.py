@@ -94,7 +94,7 @@ class ProcessQueue:
         self._pulled_ms = now_ms()
 
     def take(self) -> MessageExt | None:
-        """Return the next waiting message, which is then in hand; None if there is none to be taken now."""
+        """Take the next waiting message in hand and return it; None if no message can be taken now."""
         if self.is_dropped or self.is_paused or not self._waiting or not self.is_lock_valid:
             return None
         message = self._waiting.popleft()

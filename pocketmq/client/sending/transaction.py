@@ -52,7 +52,7 @@ class Transaction:
         self._sender, self._half, self._timeout_s, self._sent = sender, half, timeout_s, sent
         self._result: SendResult | None = None
         self.state: TransactionState | None = None
-        """The decision; None while there is none."""
+        """Commit, rollback or unknown; None before the transaction is ended."""
         self.is_confirmed = False
         """Whether the broker has carried out the commit or rollback. If not, it will ask `check`."""
 

@@ -1,4 +1,4 @@
-"""Call: one rpc of a client, with all that its handler needs; and the table of the front's parts."""
+"""Call: one rpc of a client, with all that its handler needs."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
