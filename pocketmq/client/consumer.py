@@ -21,16 +21,17 @@ Brokers also ask what a consumer does, have it consume one message, and reset it
 """
 
 import time
-from typing import Final, Self
+from typing import Final
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.broker_requests import CR_SUCCESS, CR_THROW_EXCEPTION, ConsumeMessageDirectlyResult
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.consuming.consume_hook import Hooks
 from pocketmq.client.consuming.consumer_options import DEFAULT_INSTANCE, ConsumerOptions
-from pocketmq.client.consuming.consumption import Consumption, Listener, MessageLoop, ReconsumeLater, taken_by_loop
+from pocketmq.client.consuming.consumption import Consumption, taken_by_loop
 from pocketmq.client.consuming.group_member import GroupMember
 from pocketmq.client.consuming.held_queues import HeldQueues, Start, check_start, from_where
+from pocketmq.client.consuming.listening import Listening
 from pocketmq.client.consuming.offset_stores import BrokerOffsets, LocalOffsets, OffsetStore
 from pocketmq.client.consuming.process_queue import ProcessQueue
 from pocketmq.client.consuming.push_source import PushSource
@@ -38,17 +39,16 @@ from pocketmq.client.consuming.queue_locks import QueueLocks
 from pocketmq.client.consuming.queue_requests import QueueRequests
 from pocketmq.client.consuming.rebalancing import Rebalancing
 from pocketmq.client.consuming.subscription import SQL92, subscription
-from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt, local_address
 from pocketmq.client.message_check import check_group
-from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerData, MessageQueue, SubscriptionData, encode_body
+from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerData, MessageQueue, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped
 
 _DEFAULTS: Final = ConsumerOptions()
 
 
-class PushConsumer(GroupMember):
+class PushConsumer(Listening[ProcessQueue], GroupMember):
     """A member of a consumer group. `start` ("first", "last", or a time in ms) applies to a group without offsets."""
 
     def __init__(
@@ -75,11 +75,9 @@ class PushConsumer(GroupMember):
         name = options.instance_name or (DEFAULT_INSTANCE if broadcast else None)
         if name is not None:
             instance.client_id = f"{local_address()}@{name}"
-        self._lifecycle = Lifecycle("the consumer")
+        Listening.__init__(self)
         self._start, self._is_ordered, self._is_broadcasting = start, ordered, broadcast
         self._concurrency = concurrency
-        self._subscriptions: dict[str, SubscriptionData] = {}
-        self._listeners: dict[str, Listener] = {}
         requests = QueueRequests(instance, group, self._lifecycle)
         offsets: OffsetStore = BrokerOffsets(requests, zero_if_new=isinstance(start, str))
         if broadcast:
@@ -104,29 +102,7 @@ class PushConsumer(GroupMember):
             options.auto_ack,
         )
         rebalancing = Rebalancing(instance, group, queues, self._subscriptions, options.strategy, broadcast)
-        super().__init__(instance, group, queues, rebalancing, options)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self._consumption.end_loops(is_clean=kind is None)
-        await self.close()
-
-    def subscribe(self, topic: str, listener: Listener = taken_by_loop, tags: str = "*", *, sql: str | None = None) -> None:
-        """Call `listener` with each message of `topic` that has one of `tags` (`a || b`), or matches an SQL92 expression.
-
-        Without a listener, `async for` takes the messages. Must be called before `start`. Raises TypeError or ValueError
-        for invalid arguments, RuntimeError after `start`.
-        """
-        self._lifecycle.check_new("call subscribe() before start()")
-        if not callable(listener):
-            raise TypeError(f"listener must be callable with a message, not {type(listener).__name__}")
-        if self._listeners and (taken_by_loop in self._listeners.values()) != (listener is taken_by_loop):
-            raise ValueError("either all topics of a consumer have a listener, or none has")
-        self._subscriptions[topic] = subscription(topic, tags, sql)
-        self._listeners[topic] = listener
+        GroupMember.__init__(self, instance, group, queues, rebalancing, options)
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -138,9 +114,7 @@ class PushConsumer(GroupMember):
 
         It can be called again after such a failure. Raises RuntimeError if the consumer is started, closed, or has no topic.
         """
-        self._lifecycle.check_new("start() can be called once")
-        if not self._listeners:
-            raise RuntimeError("the consumer has no topic: call subscribe(topic, listener) before start()")
+        self._check_ready()
         for topic in self._listeners:
             await self.instance.routes.refresh(topic)
         await self._check_expressions()
@@ -181,23 +155,6 @@ class PushConsumer(GroupMember):
         self._rebalancing.finish()
         for work in self._queues.held.values():
             work.drop()
-
-    # Messages taken in a loop
-
-    def __aiter__(self) -> MessageLoop[ProcessQueue]:
-        """Return an iterator over the messages of the topics. Several tasks may have one each, and share the messages.
-
-        Iteration ends when the consumer is closed. Raises RuntimeError if the messages go to listeners.
-        """
-        return self._consumption.loop()
-
-    async def ack(self, message: MessageExt) -> None:
-        """Count a message from a loop as consumed. Without effect on one that was acknowledged, or has been given up."""
-        await self._consumption.ack(message)
-
-    async def nack(self, message: MessageExt, delay_level: int = 0) -> None:
-        """Have a message from a loop delivered again, as if a listener had raised ReconsumeLater(delay_level)."""
-        await self._consumption.ack(message, ReconsumeLater(delay_level))
 
     # Requests of brokers (client/broker_requests)
 

@@ -9,20 +9,20 @@ consumed; meanwhile its invisible time is prolonged. If it fails, or its client 
 
 import asyncio
 import logging
-from typing import Final, Self
+from typing import Final
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.consume_rates import ConsumeRates
 from pocketmq.client.consuming.consume_hook import Hooks
 from pocketmq.client.consuming.consumer_options import ConsumerOptions
-from pocketmq.client.consuming.consumption import Consumption, Listener, MessageLoop, ReconsumeLater, taken_by_loop
+from pocketmq.client.consuming.consumption import Consumption
 from pocketmq.client.consuming.held_queues import PAUSE_S, cancelled, from_where
+from pocketmq.client.consuming.listening import Listening
 from pocketmq.client.consuming.pop_source import Popped, PopSource
 from pocketmq.client.consuming.popped import popped_messages
-from pocketmq.client.consuming.subscription import is_wanted, subscription
-from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.message import MessageExt, now_ms
+from pocketmq.client.consuming.subscription import is_wanted
+from pocketmq.client.message import now_ms
 from pocketmq.client.message_check import check_group
 from pocketmq.remoting.bodies import ConsumerData, SubscriptionData
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -46,7 +46,7 @@ _EMPTY: Final = (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND, Resp
 _DEFAULTS: Final = ConsumerOptions()
 
 
-class PopConsumer:
+class PopConsumer(Listening[Popped]):
     """A client of a popping group. `start` ("first" or "last") applies to a group without offsets."""
 
     def __init__(
@@ -72,12 +72,10 @@ class PopConsumer:
         if invisible_ms < INVISIBLE_MIN_MS:
             raise ValueError(f"invisible_ms must be {INVISIBLE_MIN_MS} or more, not {invisible_ms}")
         check_group(group)
+        super().__init__()
         self.instance = ClientInstance(namesrv, access)
         self.group = group
-        self._lifecycle = Lifecycle("the consumer")
         self._start, self._concurrency, self._invisible_ms, self._options = start, concurrency, invisible_ms, options
-        self._subscriptions: dict[str, SubscriptionData] = {}
-        self._listeners: dict[str, Listener] = {}
         self._source = PopSource(self.instance, group, invisible_ms, options.max_reconsume_times)
         self._rates: dict[str, ConsumeRates] = {}
         hooks = Hooks(group, self.instance.client_id, options.hooks)
@@ -87,35 +85,11 @@ class PopConsumer:
         self._popping: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.instance.consumer_data = self._consumer_data
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await self._consumption.end_loops(is_clean=kind is None)
-        await self.close()
-
-    def subscribe(self, topic: str, listener: Listener = taken_by_loop, tags: str = "*", *, sql: str | None = None) -> None:
-        """Call `listener` with each message of `topic` that has one of `tags` (`a || b`), or matches an SQL92 expression.
-
-        Without a listener, `async for` takes the messages. Must be called before `start`. Raises TypeError or ValueError
-        for invalid arguments, RuntimeError after `start`.
-        """
-        self._lifecycle.check_new("call subscribe() before start()")
-        if not callable(listener):
-            raise TypeError(f"listener must be callable with a message, not {type(listener).__name__}")
-        if self._listeners and (taken_by_loop in self._listeners.values()) != (listener is taken_by_loop):
-            raise ValueError("either all topics of a consumer have a listener, or none has")
-        self._subscriptions[topic] = subscription(topic, tags, sql)
-        self._listeners[topic] = listener
-        self._rates[topic] = ConsumeRates()
-
     async def start(self) -> None:
         """Begin to pop. Raises RemotingError if a topic is unknown or a broker does not serve pops, else ConnectionError."""
-        self._lifecycle.check_new("start() can be called once")
-        if not self._listeners:
-            raise RuntimeError("the consumer has no topic: call subscribe(topic) before start()")
+        self._check_ready()
         for topic in self._listeners:
+            self._rates[topic] = ConsumeRates()
             await self.instance.routes.refresh(topic)
         await self.instance.heartbeat()
         await self._check_brokers()
@@ -153,21 +127,6 @@ class PopConsumer:
         await self._source.returned()
         self._lifecycle.close()
         await self.instance.close(self.group)
-
-    def __aiter__(self) -> MessageLoop[Popped]:
-        """Return an iterator over the messages of the topics. Several tasks may have one each, and share the messages.
-
-        Iteration ends when the consumer is closed. Raises RuntimeError if the messages go to listeners.
-        """
-        return self._consumption.loop()
-
-    async def ack(self, message: MessageExt) -> None:
-        """Acknowledge a message from a loop. Without effect on one that was acknowledged before."""
-        await self._consumption.ack(message)
-
-    async def nack(self, message: MessageExt, delay_level: int = 0) -> None:
-        """Have a message from a loop delivered again, as if a listener had raised ReconsumeLater(delay_level)."""
-        await self._consumption.ack(message, ReconsumeLater(delay_level))
 
     def _consumer_data(self) -> ConsumerData:
         return ConsumerData(

@@ -18,7 +18,7 @@ from tests.interop.wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
 from tests.patience import PATIENCE_S
 
 CHECKS_MAX = 15
-CONFIG = {"transactionTimeOut": 400, "transactionCheckInterval": 400}
+CONFIG = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000}
 IMMUNITY_S = 2
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -39,7 +39,7 @@ class Transactions:
     def run(self) -> "Transactions":
         with Connection(self._cluster.broker_address) as connection:
             connection.create_topic(self.topic, 4)
-        # Started before the producer of _leave_open dies, because 15 unanswered checks take only 6 s.
+        # Started before the producer of _leave_open dies, because 15 unanswered checks take only 15 s.
         client = self._drivers.get(self.client_name, self._cluster)
         self._leave_open()
         self._begin(client, self.producer)
