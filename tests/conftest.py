@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support.amount import cases
+from tests.support.amount import IS_LONG, cases
 
 settings.register_profile("pocketmq", deadline=None, max_examples=cases(40, 100))
 settings.load_profile("pocketmq")
@@ -102,7 +102,10 @@ NO_SESSION = ("bodies", "cluster", "connect", "log_end", "log_reading", "lost_by
 """Files of `SPARK_ANALYTICS` whose tests do not use the shared Spark session: `test_spark_X.py`, `test_jvm_X.py`."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not IS_LONG and (later := [item for item in items if item.get_closest_marker("long")]):
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     rank = {name: number for number, name in enumerate(LONGEST_FILES)}
     for item in items:
         if item.path.name in SLOW_FILES:

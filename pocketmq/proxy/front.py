@@ -136,6 +136,7 @@ class Front:
             (host, port),
         )
         session.client = self.upstream.brokers.in_the_name_of(sender, session)
+        session.popping = self.upstream.brokers.in_the_name_of(sender, session)
         self._sessions[key] = session
         return session
 
@@ -147,6 +148,7 @@ class Front:
             if one is session:
                 del self._sessions[key]
                 session.is_gone = True
+                session.popping.disconnect_all()
                 session.call_count += 1  # until it has left
                 task = asyncio.ensure_future(self._leave(session))
                 self._leaving.add(task)

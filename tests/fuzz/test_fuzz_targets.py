@@ -14,8 +14,9 @@ import pytest
 from tests.fuzz.fuzz_corpus import FOLDER, reduced
 from tests.fuzz.fuzz_mutators import grow_frames, join_frames, mutate_frames, mutate_json, split_frames
 from tests.fuzz.fuzz_oracle import Target, Watch
+from tests.support.amount import cases
 
-INPUTS, SEED = 8_000, 32
+INPUTS, SEED = cases(2_500, 8_000), 32
 CORPUS_SIZE_MAX = 300_000
 
 

@@ -97,14 +97,13 @@ def said(cluster: Cluster) -> str:
 @pytest.mark.parametrize(
     ("flavours", "config"),
     [
-        ((THEIRS, OURS, OURS), {}), ((OURS, THEIRS, THEIRS), BY_ROUTES), ((OURS, THEIRS, THEIRS), BY_GROUPS),
-        ((OURS, THEIRS, OURS), BY_GROUPS), ((OURS, OURS, THEIRS), BY_GROUPS),
+        pytest.param((THEIRS, OURS, OURS), {}, id="Apache's name server"),
+        pytest.param((OURS, THEIRS, THEIRS), BY_ROUTES, id="Apache's brokers, by routes", marks=pytest.mark.long),
+        pytest.param((OURS, THEIRS, THEIRS), BY_GROUPS, id="Apache's brokers, by groups", marks=pytest.mark.long),
+        pytest.param((OURS, THEIRS, OURS), BY_GROUPS, id="Apache's master"),
+        pytest.param((OURS, OURS, THEIRS), BY_GROUPS, id="Apache's slave", marks=pytest.mark.long),
     ],
-    ids=[
-        "Apache's name server", "Apache's brokers, by routes", "Apache's brokers, by groups", "Apache's master",
-        "Apache's slave",
-    ],
-)  # fmt: skip
+)
 def test_slave_acts_as_master_until_the_master_is_back(
     start: Start, flavours: tuple[Flavour, Flavour, Flavour], config: dict[str, object]
 ) -> None:

@@ -12,11 +12,12 @@ from tests.interop.test_client_failover import Failover, send
 from tests.interop.test_replication import log_end, wait_until
 from tests.interop.toolchain import ToolchainMissing
 from tests.interop.wire import Connection
+from tests.support.amount import cases
 
 QUEUES, BEFORE, STORED, AFTER = 4, 40, 400, 40
 
 
-@pytest.mark.parametrize("client_name", ["java_4_9_4", "java_5_5_0"])
+@pytest.mark.parametrize("client_name", cases(["java_5_5_0"], ["java_4_9_4", "java_5_5_0"]))
 def test_orderly_consumer_continues_at_an_acting_master(
     client_name: str, drivers: Drivers, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

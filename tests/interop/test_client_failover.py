@@ -16,6 +16,7 @@ from tests.interop.servers import Cluster, Pocketmq
 from tests.interop.test_replication import log_end, wait_until
 from tests.interop.toolchain import ToolchainMissing
 from tests.interop.wire import Connection
+from tests.support.amount import cases
 
 QUEUES = 4
 BEFORE, STORED, AFTER = 40, 800, 40
@@ -56,7 +57,7 @@ class Failover:
         wait_until(f"{self.topic}: consumer offsets {count}", lambda: self.offset(broker) == count)
 
 
-@pytest.fixture(scope="module", params=("kill", "stop"))
+@pytest.fixture(scope="module", params=cases(["kill"], ["kill", "stop"]))
 def failovers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, drivers: Drivers
 ) -> Iterator[dict[str, Failover | ToolchainMissing]]:

@@ -19,6 +19,7 @@ from tests.interop.killing import SENDERS, SMALL_FILES, Ask, Load, load_until_ki
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import SEND_MESSAGE_V2, SUCCESS, Connection, records, send_fields
 from tests.patience import PATIENCE_S
+from tests.support.amount import cases
 
 TOPIC, DELAYED_TOPIC, QUEUES = "Killed-topic", "Killed-delayed", 4
 LOAD_MIN_S, LOAD_MAX_S = 0.05, 0.3
@@ -65,7 +66,7 @@ class PlainLoad(Load):
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # long runs use hundreds of cycles
 async def test_kill_minus_9_under_load(killed: Cluster, pytestconfig: pytest.Config) -> None:
-    cycles = pytestconfig.getoption("--kill-cycles", default=20)
+    cycles = pytestconfig.getoption("--kill-cycles", default=cases(10, 20))
     load, rng, began = PlainLoad(), random.Random(5), time.monotonic()
     for cycle in range(cycles):
         killed.start_broker()

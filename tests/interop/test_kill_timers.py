@@ -23,6 +23,7 @@ from tests.interop.patience import wait
 from tests.interop.servers import Cluster, Pocketmq
 from tests.interop.wire import RECALL_MESSAGE, SEND_MESSAGE_V2, SUCCESS, Connection, Record, send_fields
 from tests.patience import PATIENCE_S
+from tests.support.amount import cases
 
 TOPIC, LAST_TOPIC, QUEUES = "Killed-timers", "Killed-timers-last", 4
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -133,7 +134,7 @@ def _difference_ms() -> float:
     return 1000 * (now_s - began_s)
 
 
-@pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.fixture(params=cases(["ASYNC_FLUSH"], ["SYNC_FLUSH", "ASYNC_FLUSH"]))
 def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(
         tmp_path_factory.mktemp("killed"), Pocketmq(), flushDiskType=request.param, timerPrecisionMs=PRECISION_MS,
@@ -146,7 +147,9 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # long runs use hundreds of cycles
 async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Config) -> None:
-    cycles = pytestconfig.getoption("--kill-cycles", default=20) // 2  # each takes longer than in test_kill_minus_9
+    cycles = (
+        pytestconfig.getoption("--kill-cycles", default=cases(14, 20)) // 2
+    )  # each takes longer than in test_kill_minus_9
     load, rng, began = TimerLoad(), random.Random(5), time.monotonic()
     ended_ms: list[int] = []
     for cycle in range(cycles):

@@ -26,6 +26,7 @@ from tests.interop.servers import BROKER_NAME, Apache, Cluster, Flavour, Pocketm
 from tests.interop.toolchain import jars
 from tests.interop.wire import SUCCESS, Answer, Connection, Record, records
 from tests.patience import PATIENCE_S
+from tests.support.amount import cases
 
 POP_MESSAGE, ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, BATCH_ACK_MESSAGE = 200050, 200051, 200053, 200151
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -33,7 +34,7 @@ TOPIC, ORDERED, GROUP = "Pop-exchange", "Pop-exchange-ordered", "popping"
 ACKNOWLEDGED, IN_BATCH, HELD, LATER = ["ack 0", "ack 1", "ack 2"], ["batch 0", "batch 1"], ["held 0", "held 1"], "later"
 SENT = [*ACKNOWLEDGED, HELD[0], *IN_BATCH, HELD[1], LATER]
 IN_ORDER = ["first", "second", "third"]
-CASES = [(first, ending) for first in ("pocketmq", "apache") for ending in ("stop", "kill")]
+CASES = [("pocketmq", "stop"), ("apache", "kill"), *cases([], [("pocketmq", "kill"), ("apache", "stop")])]
 INVISIBLE_MS, LATER_MS = 8_000, 24_000
 CONFIG: dict[str, object] = {
     "timerWheelEnable": "true",

@@ -17,15 +17,15 @@ from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
 from tests.interop.toolchain import jars
 from tests.interop.wire import CHECK_TRANSACTION_STATE, Connection, Record, record
 from tests.patience import PATIENCE_S
+from tests.support.amount import cases
 
 TOPIC, GROUP = "Transaction-exchange", "exchange-pg"
 HALF, OP, PROGRESS_GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
 COMMIT, ROLLBACK, PREPARED = 8, 12, 4
 CASES = [
-    ("pocketmq", "4.9.4", "stop"),
     ("4.9.4", "pocketmq", "stop"),
     ("pocketmq", "5.5.0", "kill"),
-    ("5.5.0", "pocketmq", "kill"),
+    *cases([], [("pocketmq", "4.9.4", "stop"), ("5.5.0", "pocketmq", "kill")]),
 ]
 INTERVAL_MS = 1000
 CONFIG: dict[str, object] = {

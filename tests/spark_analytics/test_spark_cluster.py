@@ -93,6 +93,7 @@ def zip_as_documented(folder: Path) -> Path:
     return packed
 
 
+@pytest.mark.long
 def test_standalone_cluster_runs_jobs_from_a_zip(
     golden_stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

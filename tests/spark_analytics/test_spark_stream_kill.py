@@ -5,6 +5,7 @@ import pytest
 from tests.spark_analytics.stream_soak import soak
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_killed_query_returns_each_row_once(quick_jvm: None, tmp_path: Path) -> None:

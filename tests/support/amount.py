@@ -1,11 +1,16 @@
-"""Number of random cases of a test: few, or many with POCKETMQ_LONG=true, which `make test-long` sets."""
+"""Amount of tests: the default run, or all cases with POCKETMQ_LONG=true, which `make test-long` sets.
+
+The default run shows each kind of case. The long one has the other combinations of the same kinds: more random cases, the
+second version of Apache where both behave alike, both ways to end a broker. Tests marked `long` run only there.
+"""
 
 import os
-from typing import Final
+from typing import Final, TypeVar
 
 IS_LONG: Final = os.environ.get("POCKETMQ_LONG") == "true"
+T = TypeVar("T")
 
 
-def cases(few: int, many: int) -> int:
-    """`few` must show each kind of case; `many` repeats them in other combinations."""
+def cases(few: T, many: T) -> T:
+    """Return the number or the list of cases of this run; `few` must show each kind of case."""
     return many if IS_LONG else few

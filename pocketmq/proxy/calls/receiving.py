@@ -204,7 +204,12 @@ async def _pop(session: Session, asked: _Receive) -> tuple[list[PoppedMessage], 
     )  # fmt: skip
     header.born_time = now_ms()
     timeout_s = asked.poll_ms / 1000 + _ANSWER_S
-    answer = await session.invoke(asked.topic, asked.broker_name, RequestCode.POP_MESSAGE, header, timeout_s=timeout_s)
+    try:
+        answer = await session.pop(asked.topic, asked.broker_name, header, timeout_s)
+    except ChannelClosed:
+        if not session.is_gone:
+            raise
+        return [], 0
     if answer.code in _EMPTY:
         return [], _pop_time(answer)
     if answer.code == ResponseCode.POLLING_FULL:

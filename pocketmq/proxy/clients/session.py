@@ -17,6 +17,7 @@ from pocketmq.proxy.messages.names import group_name, topic_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
+from pocketmq.remoting.channels import ChannelClosed
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -44,6 +45,8 @@ class Session:
         self.client_id, self.peer, self.namespace = client_id, peer, namespace
         self.upstream = upstream
         self.client: RemotingClient
+        self.popping: RemotingClient
+        """Connections for pops alone: closing them has brokers drop the pops that they hold for a client that is gone."""
         self.hand = hand
         self.settings: pb.Settings | None = None
         self.sent_settings: pb.Settings | None = None
@@ -107,6 +110,13 @@ class Session:
     ) -> RemotingCommand:
         """As `call`, but return the answer whatever its code."""
         return await self.client.invoke(await self.upstream.address(topic, broker_name), code, header, body, timeout_s)
+
+    async def pop(self, topic: str, broker_name: str, header: CommandHeader, timeout_s: float) -> RemotingCommand:
+        """Pop from a broker and return its answer. Raises ChannelClosed if the client is gone meanwhile."""
+        address = await self.upstream.address(topic, broker_name)
+        if self.is_gone:
+            raise ChannelClosed(f"{self!r} is gone")
+        return await self.popping.invoke(address, RequestCode.POP_MESSAGE, header, timeout_s=timeout_s)
 
     async def register(self) -> None:
         """Send a heartbeat to the brokers of the client's topics. Raises RemotingError, OSError or Refusal."""

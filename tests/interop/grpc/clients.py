@@ -59,11 +59,11 @@ def _go(home: Path) -> list[str | Path]:
 
 CLIENTS = {client.name: client for client in (
     Client(
-        "python", _python, environment=_python_environment, fronts=("broker", "mqproxy-5.5.0"),
+        "python", _python, environment=_python_environment,
         in_order=(("o0", 1), ("o1", 1), ("o1", 1), ("o2", 1), ("o3", 1)),  # it does not count its own attempts
     ),
     Client(
-        "node", _node, environment=_node_environment,
+        "node", _node, environment=_node_environment, fronts=("mqproxy",),
         # The client knows exponential policies only; with another one it has one attempt.
         groups={"fifo": {"groupRetryPolicy": {
             "type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 10_000, "multiplier": 2},

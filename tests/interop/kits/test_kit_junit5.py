@@ -14,6 +14,7 @@ import pytest
 from tests.interop import toolchain
 from tests.interop.drivers import needed
 from tests.interop.kits import running
+from tests.support.amount import cases
 
 MAVEN = ("mvn", "-q", "-B", f"-Dmaven.repo.local={running.maven_repository()}")
 ENV = {"MAVEN_OPTS": toolchain.QUICK_MAVEN}
@@ -38,7 +39,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("version", ["4.9.4", "5.5.0"])
+@pytest.mark.parametrize("version", cases(["5.5.0"], ["4.9.4", "5.5.0"]))
 def test_a_project_s_tests_use_the_extension(classes: Path, tmp_path: Path, version: str) -> None:
     project = running.project("junit5", tmp_path)
     (project / "src" / "test" / "java" / "shop" / "PageTest.java").write_text(running.example("java"))
