@@ -18,6 +18,7 @@ from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.offline import file_bytes
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read
+from tests.support.amount import cases
 
 pytestmark = pytest.mark.spark
 
@@ -129,7 +130,7 @@ def told(report: Any) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-@pytest.mark.parametrize("name", ["v4_clean", "v4_kill9", "v5_clean"])
+@pytest.mark.parametrize("name", cases(["v5_clean"], ["v4_clean", "v4_kill9", "v5_clean"]))
 def test_report_gives_the_same_answers_with_both_engines(spark: Any, golden_stores: dict[str, Path], name: str) -> None:
     direct, in_spark = (
         told(make_report(engine, str(golden_stores[name]), DelayLevels())) for engine in (DirectEngine(), SparkEngine(spark))

@@ -24,7 +24,7 @@ from tests.spark_analytics.spark_logs import physical_offsets
 
 pytestmark = pytest.mark.spark
 
-FILTERS = int(os.environ.get("POCKETMQ_FILTERS", "32"))
+FILTERS = int(os.environ.get("POCKETMQ_FILTERS", "16"))
 FILTERS_A_STORE = 8
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # One condition: its column, whether a row meets it, the column expression, the options, and filters that Spark pushes.
