@@ -57,7 +57,8 @@ class GrpcConfig:
     invisible_time_millis_when_clear: int = setting(1000, low=0, high=_INT_MAX)
     # Limits of PocketMQ's own, on what peers can pin.
     grpc_max_clients: int = setting(10_000, low=1, high=_INT_MAX)
-    grpc_max_streams_per_connection: int = setting(256, low=1, high=_INT_MAX)
+    grpc_max_new_clients_per_second: int = setting(200, low=1, high=_INT_MAX)
+    grpc_max_streams_per_connection: int = setting(128, low=1, high=_INT_MAX)
     grpc_max_calls: int = setting(40_000, low=1, high=_INT_MAX)
     grpc_max_calls_per_client: int = setting(1024, low=1, high=_INT_MAX)
     grpc_max_messages_in_hand_per_client: int = setting(100_000, low=1, high=_INT_MAX)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -12,6 +13,7 @@ from pocketmq.client.versions import version_ordinal
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.clients.accounts import SignerOf, credentials_of
 from pocketmq.proxy.clients.in_hand import InHand
+from pocketmq.proxy.clients.pace import Pace
 from pocketmq.proxy.clients.session import Session
 from pocketmq.proxy.clients.upstream import Upstream
 from pocketmq.proxy.config import GrpcConfig
@@ -54,6 +56,7 @@ class Front:
         """Port of a connection that was passed on by this process -> address of its real peer (`port_splitter`)."""
         self._signer_of, self._now_ms = signer_of, message_time_ms
         self._sessions: dict[tuple[str, str], Session] = {}
+        self._pace = Pace(config.grpc_max_new_clients_per_second, time.monotonic)
         self._leaving: set[asyncio.Task[None]] = set()
         self._renewing: dict[Session, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,10 +86,10 @@ class Front:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def call(self, context: Context) -> Call:
+    async def call(self, context: Context) -> Call:
         """Return the call of an rpc, whose client is new if need be. Raises Refusal."""
         metadata: dict[str, str] = dict(context.invocation_metadata() or ())  # none that is read has bytes (`-bin`)
-        session = self._session(metadata, context)
+        session = await self._session(metadata, context)
         session.last_seen_s = asyncio.get_running_loop().time()
         remaining_s = context.time_remaining()
         deadline_ms = None if remaining_s is None or remaining_s > 1e6 else int(remaining_s * 1000)
@@ -109,7 +112,7 @@ class Front:
         finally:
             session.call_count -= 1
 
-    def _session(self, metadata: Mapping[str, str], context: Context) -> Session:
+    async def _session(self, metadata: Mapping[str, str], context: Context) -> Session:
         client_id = metadata.get("x-mq-client-id", "")
         if not client_id.strip():
             raise Refusal(pb.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -123,9 +126,11 @@ class Front:
         session = self._sessions.get(key)
         if session is not None:
             return session
-        if len(self._sessions) >= self.config.grpc_max_clients:
-            raise Refusal(pb.TOO_MANY_REQUESTS, f"there are {self.config.grpc_max_clients} clients already (grpcMaxClients)")
         host, port = self.address_of(context.peer())
+        await self._take_turn(host)
+        session = self._sessions.get(key)
+        if session is not None:  # another call of the client was first
+            return session
         session = Session(client_id, f"{host}:{port}", namespace, self.upstream, InHand(self.config))
         language = metadata.get("x-mq-language", "").upper()
         language = _LANGUAGES.get(language, language)
@@ -139,6 +144,20 @@ class Front:
         session.popping = self.upstream.brokers.in_the_name_of(sender, session)
         self._sessions[key] = session
         return session
+
+    async def _take_turn(self, host: str) -> None:
+        """Wait until a new client of a host is admitted. Raises Refusal."""
+        config = self.config
+        if len(self._sessions) >= config.grpc_max_clients:
+            raise Refusal(pb.TOO_MANY_REQUESTS, f"there are {config.grpc_max_clients} clients already (grpcMaxClients)")
+        wait_s = self._pace.wait_s(host)
+        if wait_s is None:
+            limit = config.grpc_max_new_clients_per_second
+            raise Refusal(
+                pb.TOO_MANY_REQUESTS, f"{host} has more than {limit} new clients a second (grpcMaxNewClientsPerSecond)"
+            )
+        if wait_s:
+            await asyncio.sleep(wait_s)
 
     # --- the life of a client ---------------------------------------------------------------------------------------
 

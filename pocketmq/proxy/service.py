@@ -1,5 +1,6 @@
 """The rpcs of MessagingService: which function serves each, and how its failures are answered."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
@@ -14,6 +15,8 @@ from pocketmq.proxy.status import OK, Refusal
 
 log = logging.getLogger("proxy")
 
+BUSY_S: Final = 1.0
+"""Time after which a call is refused because of a limit. A connection has a limited number of calls at a time."""
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 Unary = Callable[[Call, Any], Awaitable[Any]]
 Stream = Callable[[Call, Any], AsyncIterator[Any]]
@@ -55,16 +58,24 @@ def handlers(front: Front) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(SERVICE, table)
 
 
+async def _status(front: Front, failure: Exception, context: Any) -> pb.Status:
+    """Return the status of a failed call; later if the caller asks too much, so that it cannot ask again at once."""
+    status = front.statuses.of(failure, front.address_of(context.peer()))
+    if status.code == pb.TOO_MANY_REQUESTS:
+        await asyncio.sleep(BUSY_S)
+    return status
+
+
 def _unary(front: Front, name: str, serve: Unary) -> grpc.RpcMethodHandler:
     request_type, response_type = getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response")
 
     async def handle(request: Any, context: Any) -> Any:
         try:
-            call = front.call(context)
+            call = await front.call(context)
             with front.counted(call.session):
                 return await serve(call, request)
         except Exception as failure:
-            return response_type(status=front.statuses.of(failure, front.address_of(context.peer())))
+            return response_type(status=await _status(front, failure, context))
 
     return grpc.unary_unary_rpc_method_handler(handle, request_type.FromString, response_type.SerializeToString)
 
@@ -74,7 +85,7 @@ def _stream(front: Front, name: str, serve: Stream) -> grpc.RpcMethodHandler:
 
     async def handle(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            call = front.call(context)
+            call = await front.call(context)
             with front.counted(call.session):
                 answers = serve(call, request)
                 try:
@@ -83,7 +94,7 @@ def _stream(front: Front, name: str, serve: Stream) -> grpc.RpcMethodHandler:
                 finally:
                     await answers.aclose()  # type: ignore[attr-defined]
         except Exception as failure:
-            yield response_type(status=front.statuses.of(failure, front.address_of(context.peer())))
+            yield response_type(status=await _status(front, failure, context))
 
     return grpc.unary_stream_rpc_method_handler(handle, request_type.FromString, response_type.SerializeToString)
 
@@ -99,15 +110,15 @@ def _terminate(front: Front) -> Unary:
 def _telemetry(front: Front) -> Callable[[AsyncIterator[pb.TelemetryCommand], Any], Awaitable[None]]:
     async def handle(commands: AsyncIterator[pb.TelemetryCommand], context: Any) -> None:
         try:
-            call = front.call(context)
+            call = await front.call(context)
         except Refusal as refusal:
-            status = front.statuses.of(refusal, front.address_of(context.peer()))
+            status = await _status(front, refusal, context)
             await context.write(pb.TelemetryCommand(status=status))
             return
         try:
             await telemetry.telemetry(call, commands, context)
         except telemetry.SettingsRefused as refused:
-            status = front.statuses.of(refused.failure, front.address_of(context.peer()))
+            status = await _status(front, refused.failure, context)
             await context.write(pb.TelemetryCommand(status=status))
             is_clients = pb.BAD_REQUEST <= status.code < pb.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL

@@ -1,6 +1,7 @@
 """Limits on what clients can take from a front."""
 
 import asyncio
+import time
 
 import grpc
 import pytest
@@ -31,6 +32,17 @@ async def test_no_more_clients_than_allowed_are_served_until_one_leaves():
         await one.done(SEND)
         await one.done(pb.NotifyClientTerminationRequest())
         await three.done(SEND)
+
+
+async def test_new_clients_of_a_host_are_admitted_at_a_rate():
+    async with running_front({"grpc_max_new_clients_per_second": 5}) as served, served.client("asks") as client:
+        began_s = time.monotonic()
+        calls = []
+        for number in range(60):  # 50 are admitted at once
+            client.metadata["x-mq-client-id"] = f"new-{number}"
+            calls.append(client.start(SEND))
+        assert [(await call).status.code for call in calls] == [pb.OK] * 60
+        assert time.monotonic() - began_s > 1.5
 
 
 async def test_a_client_has_no_more_calls_at_a_time_than_allowed():
