@@ -3,7 +3,6 @@
 SERVER_OPTIONS are also needed for --help, so the client is imported only by the functions that run.
 """
 
-import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from pocketmq.client.access import Access
 
 _NAMESRV_CODES: Final = ("105", "106")
-_OF_ACCESS: Final = re.compile(
-    "accesskey|aclexception|signature|authenticat|authoriz|has no permission|user:", re.IGNORECASE
-)
-"""Words in refusals by the access rules of 4.9 and 5.x; the code alone does not tell them from other refusals."""
 
 
 def option(*flags: str, **settings: Any) -> click.Option:
@@ -63,7 +58,7 @@ def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, 
     from pocketmq.runtime.lifecycle import StartError
 
     try:
-        return asyncio.run(work(_access(options)))
+        return asyncio.run(work(access_of(options)))
     except BrokenPipeError:
         raise
     except (ValueError, StartError) as wrong:
@@ -85,7 +80,8 @@ def _error_text(failure: Exception, options: SimpleNamespace) -> str:
     return text or f"the server refuses with code {failure.code} and gives no reason"
 
 
-def _access(options: SimpleNamespace) -> "Access":
+def access_of(options: SimpleNamespace) -> "Access":
+    """Return credentials and TLS of the files that options name. Raises ValueError or StartError."""
     from pocketmq.client.access import Access, default_tools_yml
 
     for option, path in (("--credentials", options.credentials), ("--tls", options.tls)):
@@ -99,11 +95,11 @@ def _access(options: SimpleNamespace) -> "Access":
 
 def _hint(failure: BaseException, options: SimpleNamespace) -> str:
     """Return a hint about the option that may help, and its current value."""
+    from pocketmq.admin.api.client import is_of_access
     from pocketmq.client.access import default_tools_yml
     from pocketmq.remoting.client import TlsMismatch
-    from pocketmq.remoting.dispatch import RemotingError
 
-    if isinstance(failure, RemotingError) and _OF_ACCESS.search(str(failure)):
+    if is_of_access(failure):
         signed = options.credentials or default_tools_yml()
         return f" (signed by {signed})" if signed else " (not signed: use --credentials FILE, with accessKey and secretKey)"
     link: BaseException | None = failure

@@ -1,0 +1,84 @@
+"""Fields of a form as a browser sends them, with their limits."""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+SIZE_MAX: Final = 5 << 20
+"""Maximum bytes of a form as it is sent, in which most bytes outside ASCII take three."""
+_FIELDS_MAX: Final = 200
+
+
+class WrongInput(Exception):
+    """Input that the user can correct. `key`: of its text, which the values complete."""
+
+    def __init__(self, key: str, **values: object) -> None:
+        super().__init__(key)
+        self.key, self.values = key, values
+
+
+class Form:
+    """The fields of a form by name; of a name that occurs more than once the last one counts, except in `all`."""
+
+    def __init__(self, fields: list[tuple[str, str]]) -> None:
+        self._fields = fields
+        self._last: Mapping[str, str] = dict(fields)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a field without blanks around it."""
+        return self._last.get(name, default).strip()
+
+    def raw(self, name: str) -> str:
+        """Return a field as it is, with line ends as browsers show them."""
+        return self._last.get(name, "").replace("\r\n", "\n")
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of a field that may occur more than once, such as boxes that are ticked."""
+        return [value for key, value in self._fields if key == name]
+
+    def flag(self, name: str) -> bool:
+        """Return whether a box is ticked."""
+        return name in self._last
+
+    def required(self, name: str) -> str:
+        """Return a field that must not be empty. Raises WrongInput."""
+        text = self.text(name)
+        if not text:
+            raise WrongInput("wrong.empty", field=name)
+        return text
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        """Return a whole number within inclusive limits. Raises WrongInput."""
+        text = self.text(name)
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+            raise WrongInput("wrong.whole", field=name, low=low, high=high)
+        return int(text)
+
+    def one_of(self, name: str, known: tuple[str, ...]) -> str:
+        """Return one of some words. Raises WrongInput."""
+        text = self.text(name)
+        if text not in known:
+            raise WrongInput("wrong.one_of", field=name, known=", ".join(known))
+        return text
+
+    def confirm(self, name: str) -> None:
+        """Raise WrongInput unless the user has typed the name of what will be lost."""
+        if self._last.get("confirm", "") != name:
+            raise WrongInput("wrong.confirm", name=name)
+
+
+async def read_form(request: Request) -> Form:
+    """Return the fields of a request's form. Raises WrongInput."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise WrongInput("wrong.form")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > SIZE_MAX:
+            raise WrongInput("wrong.form_size", size=SIZE_MAX)
+    try:
+        return Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX, errors="strict"))
+    except ValueError:
+        raise WrongInput("wrong.form") from None

@@ -1,0 +1,11 @@
+"""Pages of the console: one module for each row of the menu, with its ROUTES, and `MENU`: its first page and its text."""
+
+from typing import Final
+
+from pocketmq.console.pages import cluster, sign_in
+
+_MODULES: Final = (cluster,)
+"""In the order of the menu."""
+
+MENU: Final = tuple(module.MENU for module in _MODULES)
+ROUTES: Final = tuple(route for module in (*_MODULES, sign_in) for route in module.ROUTES)

@@ -1,0 +1,133 @@
+"""The console's HTTP server: as a service of a process of its own, or in a thread beside other servers."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+
+from pocketmq.client.access import Access
+from pocketmq.console.app import make_app
+from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.console import Console
+from pocketmq.runtime import lifecycle
+from pocketmq.runtime.lifecycle import StartError
+
+CONNECTIONS_MAX: Final = 200
+"""Maximum number of connections; further ones are answered with 503."""
+_HEAD_SIZE_MAX: Final = 32 << 10
+_KEEP_ALIVE_S: Final = 20
+_STOP_MAX_S: Final = 3
+_IDLE_CHECK_S: Final = 60.0
+
+
+class ConsoleServer:
+    """A console as a service for `lifecycle.run`. The port is bound when it is made, so that a taken one is told at once."""
+
+    def __init__(self, config: ConsoleConfig, access: Access) -> None:
+        """Raises StartError if the port cannot be bound."""
+        self._config, self._access = config, access
+        family = socket.AF_INET6 if ":" in config.bind_address else socket.AF_INET
+        self._socket = socket.socket(family)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with lifecycle.listening(config.bind_address, config.console_port, "consolePort"):
+            self._socket.bind((config.bind_address, config.console_port))
+        config.console_port = self._socket.getsockname()[1]
+        self._server: _Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def url(self) -> str:
+        """The console's address for a browser on this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._config.bind_address, self._config.bind_address)
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return f"http://{host}:{self._config.console_port}/"
+
+    async def start(self) -> None:
+        console = Console(self._config, self._access)
+        config = uvicorn.Config(
+            make_app(console),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_STOP_MAX_S,
+            h11_max_incomplete_event_size=_HEAD_SIZE_MAX,
+            http="h11",
+        )
+        self._server = _Server(config)
+        self._tasks = [asyncio.create_task(self._serve(console, self._server)), asyncio.create_task(_end_idle(console))]
+        while not self._server.started:
+            if self._tasks[0].done():
+                raise StartError(f"the console cannot serve {self.url}")
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        if self._server is None:
+            self._socket.close()
+            return
+        self._server.should_exit = True
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def _serve(self, console: Console, server: "_Server") -> None:
+        try:
+            await server.serve([self._socket])
+        finally:
+            await console.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server without handlers of signals, which `lifecycle` has."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _end_idle(console: Console) -> None:
+    while True:
+        await asyncio.sleep(_IDLE_CHECK_S)
+        await console.accounts.end_idle()
+
+
+class ConsoleThread:
+    """A console in a thread with an event loop of its own, so that its pages never delay the servers of this process."""
+
+    def __init__(self, server: ConsoleServer) -> None:
+        self.server = server
+        self._asked: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="console", daemon=True)
+
+    def start(self) -> None:
+        """Start to serve."""
+        self._thread.start()
+        self._is_ready.wait()
+
+    def stop(self) -> None:
+        """Stop to serve, and wait until the thread has ended."""
+        if self._loop is not None and self._asked is not None:
+            self._loop.call_soon_threadsafe(self._asked.set)
+        self._thread.join(_STOP_MAX_S + 2)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            await self.server.start()
+        finally:
+            self._is_ready.set()
+        await self._asked.wait()
+        await self.server.stop()

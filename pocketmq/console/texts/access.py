@@ -1,0 +1,5 @@
+"""Texts of the pages about access."""
+
+from typing import Final
+
+TEXTS: Final[dict[str, tuple[str, str]]] = {}

@@ -1,0 +1,68 @@
+"""Texts of the frame around all pages, of lists and forms, of sign-in and errors."""
+
+from typing import Final
+
+TEXTS: Final = {
+    "frame.title": ("PocketMQ console", "PocketMQ 控制台"),
+    "frame.skip": ("Skip to the content", "跳到正文"),
+    "frame.menu": ("Pages", "页面"),
+    "frame.language": ("Language", "语言"),
+    "frame.read_only": ("read-only", "只读"),
+    "frame.zone": ("Times are in {zone}.", "时间所用时区：{zone}。"),
+    "frame.signed_in": ("Signed in as {name}", "已登录：{name}"),
+    "frame.sign_in": ("Sign in", "登录"),
+    "frame.sign_out": ("Sign out", "退出"),
+    "frame.refresh": ("Refresh every 10 seconds", "每 10 秒刷新"),
+    "frame.failures": ("Not everything on this page is known", "本页信息不完整"),
+    "frame.name_servers": ("Name servers: {addresses}", "名称服务器：{addresses}"),
+    "table.filter": ("Filter", "筛选"),
+    "table.apply": ("Apply", "应用"),
+    "table.shown": ("{first} to {last} of {count}", "第 {first} 至 {last} 条，共 {count} 条"),
+    "table.filtered": (
+        "{first} to {last} of {count}, out of {all}",
+        "第 {first} 至 {last} 条，筛选出 {count} 条，总共 {all} 条",
+    ),
+    "table.empty": ("There is nothing here.", "没有数据。"),
+    "table.no_match": ("Nothing matches the filter.", "没有符合筛选条件的数据。"),
+    "table.pages": ("Pages of the list: {caption}", "列表分页：{caption}"),
+    "table.previous": ("Previous", "上一页"),
+    "table.next": ("Next", "下一页"),
+    "table.page": ("Page {page} of {pages}", "第 {page} 页，共 {pages} 页"),
+    "table.size": ("{size} rows", "{size} 行"),
+    "form.confirm": ("Type {name} to confirm", "请输入 {name} 以确认"),
+    "sign_in.title": ("Sign in", "登录"),
+    "sign_in.about": (
+        "The brokers check who asks. Sign in with an account of theirs: an access key and its secret key. "
+        "What you may see and do is what they allow this account.",
+        "Broker 启用了访问控制。请使用其账号登录：AccessKey 与 SecretKey。您能查看和操作的内容取决于该账号的权限。",
+    ),
+    "sign_in.access_key": ("Access key or user name", "AccessKey 或用户名"),
+    "sign_in.secret_key": ("Secret key or password", "SecretKey 或密码"),
+    "sign_in.refused": (
+        "The brokers do not know this account, or its secret key is another one.",
+        "Broker 不认识此账号，或者密钥不正确。",
+    ),
+    "failure.timeout": ("does not answer within {seconds:g} s", "在 {seconds:g} 秒内没有应答"),
+    "failure.form": ("its answer has an unexpected form ({kind})", "应答格式不符合预期（{kind}）"),
+    "error.title": ("This did not work", "操作未成功"),
+    "error.back": ("Go back to correct what you entered, or to try again.", "请返回修改输入或重试。"),
+    "error.not_found": ("There is no such page.", "没有这个页面。"),
+    "error.method": ("This address does not serve such a request.", "此地址不支持这种请求。"),
+    "error.internal": ("The console has an error: {kind}. Its log has more.", "控制台发生错误：{kind}，详见其日志。"),
+    "refused.read_only": (
+        "This console is read-only. It changes things only if it is started with --write, or with consoleWrite=true.",
+        "此控制台为只读。以 --write 或 consoleWrite=true 启动后才能修改。",
+    ),
+    "refused.origin": ("The request came from another site.", "请求来自其他网站。"),
+    "refused.token": (
+        "The form is too old, or not from this console. Open its page again.",
+        "表单已过期，或并非来自此控制台。请重新打开页面。",
+    ),
+    "wrong.empty": ("{field} is empty.", "{field} 不能为空。"),
+    "wrong.whole": ("{field}: expected a whole number from {low} to {high}.", "{field}：应为 {low} 到 {high} 的整数。"),
+    "wrong.one_of": ("{field}: expected one of {known}.", "{field}：应为 {known} 之一。"),
+    "wrong.time": ("{field}: expected a date and a time.", "{field}：应为日期和时间。"),
+    "wrong.confirm": ("Nothing was changed: {name} was not typed to confirm it.", "未作任何修改：没有输入 {name} 确认。"),
+    "wrong.form": ("The form cannot be read.", "无法读取表单。"),
+    "wrong.form_size": ("The form is larger than {size} bytes.", "表单超过 {size} 字节。"),
+}
