@@ -1,5 +1,7 @@
 """`pocketmq console`, and the console of `pocketmq up --console`."""
 
+import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -9,11 +11,11 @@ from pocketmq.cli.server_options import access_of
 from pocketmq.runtime import config_file, lifecycle
 from pocketmq.runtime.command_line.commands import CommandError, say, warn
 from pocketmq.runtime.config import bind
-from pocketmq.runtime.lifecycle import StartError
+from pocketmq.runtime.lifecycle import Service, StartError
 from pocketmq.runtime.log import LogConfig, setup_as
 
 if TYPE_CHECKING:
-    from pocketmq.console.server import ConsoleServer
+    from pocketmq.console.server import ConsoleServer, ConsoleThread
 
 
 def run(options: SimpleNamespace) -> int:
@@ -34,7 +36,7 @@ def run(options: SimpleNamespace) -> int:
         raise CommandError(str(failure)) from failure
     for line in report.lines():
         warn(line)
-    return lifecycle.run(server, "pocketmq", lambda ready: say(_ready_line(ready, config.console_write)))
+    return lifecycle.run(server, "pocketmq", lambda ready: say(ready_line(ready, config.console_write)))
 
 
 def _given(options: SimpleNamespace, properties: dict[str, str]) -> dict[str, str]:
@@ -55,5 +57,44 @@ def _server_class() -> "type[ConsoleServer]":
     return ConsoleServer
 
 
-def _ready_line(server: "ConsoleServer", can_write: bool) -> str:
+def of_development(port: int, namesrv_address: str) -> "ConsoleThread":
+    """Return a console for the servers of `pocketmq up`, which may change things. Raises CommandError or StartError."""
+    server_class = _server_class()
+    from pocketmq.client.access import PLAIN
+    from pocketmq.console.config import ConsoleConfig
+    from pocketmq.console.server import ConsoleThread
+
+    config = ConsoleConfig(namesrv_addr=namesrv_address, console_port=port, console_write=True)
+    return ConsoleThread(server_class(config, PLAIN))
+
+
+class WithConsole:
+    """Servers with a console beside them, as one service."""
+
+    def __init__(self, service: Service, port: int, namesrv_address: Callable[[], str]) -> None:
+        """`namesrv_address` is called once the service is started. Raises CommandError without the console's libraries."""
+        _server_class()
+        self._service = service
+        self._port = port
+        self._namesrv_address = namesrv_address
+        self._console: ConsoleThread | None = None
+
+    @property
+    def ready_line(self) -> str:
+        """The line that names the console's address."""
+        return "" if self._console is None else ready_line(self._console.server, can_write=True) + "\n"
+
+    async def start(self) -> None:
+        await self._service.start()
+        self._console = of_development(self._port, self._namesrv_address())
+        self._console.start()
+
+    async def stop(self) -> None:
+        if self._console is not None:
+            # In a thread, because the console finishes its pages, which ask the servers of this event loop.
+            await asyncio.to_thread(self._console.stop)
+        await self._service.stop()
+
+
+def ready_line(server: "ConsoleServer", can_write: bool) -> str:
     return f"The console boot success. address={server.url} ({'changes are allowed' if can_write else 'read-only'})"

@@ -84,7 +84,12 @@ def run(options: SimpleNamespace) -> int:
     for warning in settings.warnings(given):
         warn(warning)
     service = _monitored(both, options.port, "metricsPort" in given)
-    return lifecycle.run(service, "pocketmq", lambda monitored: _say_ready(monitored, where))
+    if options.console is None:
+        return lifecycle.run(service, "pocketmq", lambda monitored: _say_ready(monitored, where))
+    from pocketmq.cli.console_server import WithConsole
+
+    with_console = WithConsole(service, options.console, lambda: both.namesrv_address)
+    return lifecycle.run(with_console, "pocketmq", lambda ready: _say_ready(service, where, ready.ready_line))
 
 
 def _set_up_logs(given: dict[str, str]) -> None:
@@ -171,7 +176,7 @@ def _grpc_port(port: int | None, host: str) -> int | None:
     return grpc_port
 
 
-def _say_ready(monitored: Monitored[Both], where: str) -> None:
+def _say_ready(monitored: Monitored[Both], where: str, console_line: str = "") -> None:
     both = monitored.service
     if both.broker is None:
         raise StartError("the broker is not running")
@@ -182,7 +187,7 @@ def _say_ready(monitored: Monitored[Both], where: str) -> None:
     say(
         f"The Name Server boot success. address={address}\n"
         f"The broker[{both.broker.config.broker_name}] boot success. address={both.broker.address} store={where}\n"
-        f"{both.broker.grpc_line}{monitored.ready_line}"
+        f"{both.broker.grpc_line}{monitored.ready_line}{console_line}"
         f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest\n",
         end="",
     )

@@ -1,6 +1,7 @@
 """`pocketmq up --cluster`: a name server, masters and slaves as processes, until SIGTERM or Ctrl-C."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX
 from pocketmq.cli.processes import Kept, NotReady
 from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, say, warn
 from pocketmq.runtime.command_line.printer import Printer
-from pocketmq.runtime.lifecycle import StopRequest
+from pocketmq.runtime.lifecycle import StartError, StopRequest
 from pocketmq.runtime.process_start import end_with_parent
 
 _BY_LAYOUT = {
@@ -46,11 +47,29 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
     try:
         cluster.start()
         _say_ready(cluster)
-        _watch(cluster, stop_request)
-    except NotReady as failure:
+        with _console(options.console, cluster.namesrv_address):
+            _watch(cluster, stop_request)
+    except (NotReady, StartError) as failure:
         cluster.stop()
         raise CommandError(str(failure)) from failure
     return 1 if cluster.stop() else 0
+
+
+@contextlib.contextmanager
+def _console(port: int | None, namesrv_address: str) -> Iterator[None]:
+    """Serve a console while the cluster runs, if a port is given."""
+    if port is None:
+        yield
+        return
+    from pocketmq.cli import console_server
+
+    console = console_server.of_development(port, namesrv_address)
+    console.start()
+    say(console_server.ready_line(console.server, can_write=True))
+    try:
+        yield
+    finally:
+        console.stop()
 
 
 def _layout(options: SimpleNamespace) -> Layout:

@@ -12,6 +12,7 @@ from pocketmq.runtime.command_line.server_command import MEMORY_HELP, TEST_CLOCK
 
 BROKER_PORT_DISTANCE = 10
 """Distance between the ports of name server and broker. The broker also uses its port - 2 (the VIP channel)."""
+CONSOLE_PORT = "8088"
 GRPC_PORT_DISTANCE = 20
 """Distance between the name server's port and the one for gRPC clients."""
 
@@ -24,6 +25,7 @@ GRPC_PORT_DISTANCE = 20
 pocketmq up --memory
 pocketmq up --store ~/store --set autoCreateTopicEnable=false
 pocketmq up --cluster 2m-2s-sync
+pocketmq up --memory --console
 pocketmq up --advertise 192.168.0.7
 """,
 )
@@ -58,6 +60,14 @@ pocketmq up --advertise 192.168.0.7
 )
 @click.option("--brokers", type=WholeNumber(), help="Run a cluster of N masters, each in its own process.")
 @click.option("--slaves", type=WholeNumber(), help="Give each of these masters N slaves.")
+@click.option(
+    "--console",
+    is_flag=False,
+    flag_value=CONSOLE_PORT,
+    type=WholeNumber(0, 65535),
+    metavar="[PORT]",
+    help="Serve a console that may change things, on a port of this machine (8088; 0: a free one).",
+)
 def up(**values: Any) -> int:
     """Run servers until SIGTERM or Ctrl-C."""
     from pocketmq.runtime.command_line.server_arguments import many_imports

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pocketmq.admin.api.brokers import broker_states
-from pocketmq.admin.api.client import AdminClient, AdminError, is_of_access
+from pocketmq.admin.api.brokers import runtime_info
+from pocketmq.admin.api.client import AdminClient, AdminError, described, is_of_access
 from pocketmq.client.access import Access
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.security import new_cookie
@@ -109,12 +109,15 @@ class Accounts:
 
 async def _check(account: Account) -> None:
     """Raise SignInRefused unless a broker accepts the signature. A broker that refuses the request itself accepts it."""
-    states = await broker_states(account.client.again(), None)
-    failures = [state.failure for state in states if state.failure is not None]
-    if not states or len(failures) < len(states):
+    admin = account.client.again()
+    tables = (await admin.cluster_info()).broker_addr_table.values()
+    asked = [runtime_info(admin, address) for data in tables for address in data.broker_addrs.values()]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    failures = [answer for answer in answers if isinstance(answer, BaseException)]
+    if len(failures) < len(answers) or not answers:
         return
     refusals = [failure for failure in failures if is_of_access(failure)]
     if not refusals:
-        raise failures[0] if isinstance(failures[0], AdminError) else AdminError(str(failures[0]))
+        raise AdminError(described(failures[0]))
     if not any("permission" in str(refusal).lower() for refusal in refusals):
         raise SignInRefused

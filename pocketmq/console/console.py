@@ -8,6 +8,7 @@ from pocketmq.client.access import Access
 from pocketmq.console import values
 from pocketmq.console.accounts import Accounts
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Tokens
 from pocketmq.console.texts import KEYS
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -22,6 +23,7 @@ class Console:
         """`access`: how to connect to the servers; its credentials are those of the console itself."""
         self.config = config
         self.accounts = Accounts(config, access)
+        self.sampler = Sampler(self.accounts.own)
         self.tokens = Tokens()
         self.refusals = RefusalLog(log)
         self.templates = _templates()

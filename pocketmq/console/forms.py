@@ -14,7 +14,7 @@ _FIELDS_MAX: Final = 200
 class WrongInput(Exception):
     """Input that the user can correct. `key`: of its text, which the values complete."""
 
-    def __init__(self, key: str, **values: object) -> None:
+    def __init__(self, key: str, /, **values: object) -> None:
         super().__init__(key)
         self.key, self.values = key, values
 

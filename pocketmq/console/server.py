@@ -63,7 +63,8 @@ class ConsoleServer:
             http="h11",
         )
         self._server = _Server(config)
-        self._tasks = [asyncio.create_task(self._serve(console, self._server)), asyncio.create_task(_end_idle(console))]
+        work = self._serve(console, self._server), _end_idle(console), console.sampler.run()
+        self._tasks = [asyncio.create_task(one) for one in work]
         while not self._server.started:
             if self._tasks[0].done():
                 raise StartError(f"the console cannot serve {self.url}")

@@ -26,6 +26,7 @@ from pocketmq.console.forms import Form, WrongInput
 from pocketmq.console.security import new_cookie
 from pocketmq.console.tables import Column, Row, Table
 from pocketmq.console.texts import LANGUAGES, language_of, text
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 
 log = logging.getLogger("console")
@@ -101,7 +102,7 @@ class View:
             raise WrongInput("wrong.empty", field=name)
         return value
 
-    def text(self, key: str, **values: object) -> str:
+    def text(self, key: str, /, **values: object) -> str:
         """Return a text in the browser's language."""
         return text(self.language, key, **values)
 
@@ -153,7 +154,7 @@ class View:
         """Return a list of the page, which the query of its link filters, sorts and divides."""
         return Table(self.request.url.path, self.query, columns, rows, name, descending)
 
-    def render(self, template: str, status: int = 200, **values: Any) -> Response:
+    def render(self, template: str, status: int = 200, /, **values: Any) -> Response:
         """Return a page."""
         done = self.query.get("done", "")
         page = self.console.templates.get_template(template).render(
@@ -170,7 +171,7 @@ class View:
             self.set_cookie(answer, self.console.visitor_cookie, self._new_visitor)
         return answer
 
-    def redirect(self, path: str, done: str = "", **query: object) -> Response:
+    def redirect(self, path: str, done: str = "", /, **query: object) -> Response:
         """Return the answer to a form: the browser gets a page, which says what was `done` (a text `done.NAME`)."""
         return RedirectResponse(url(path, **query, **({"done": done} if done else {})), 303)
 
@@ -178,6 +179,8 @@ class View:
         """Return the page about a request that cannot be served."""
         if isinstance(failure, WrongInput):
             return self.error(400, self.text(failure.key, **failure.values))
+        if isinstance(failure, RemotingError) and failure.code == ResponseCode.TOPIC_NOT_EXIST:
+            return self.error(404, described(failure))
         status = 504 if isinstance(failure, (Unreachable, TimeoutError)) else 403 if is_of_access(failure) else 502
         return self.error(status, described(failure))
 
@@ -190,7 +193,7 @@ class View:
         answer.set_cookie(name, value, httponly=True, samesite="strict", path="/", secure=self.request.url.scheme == "https")
 
 
-def url(path: str, **query: object) -> str:
+def url(path: str, /, **query: object) -> str:
     """Return a link; values that are None or empty are left out."""
     given = {key: value for key, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path

@@ -1,15 +1,19 @@
 """Consoles in threads of the test process, and browsers without JavaScript that call them."""
 
+import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 
 import httpx
 import pytest
 
+from pocketmq.admin.api.client import AdminClient
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.server import ConsoleServer, ConsoleThread
+from pocketmq.remoting.bodies import HeartbeatData, ProducerData, encode_body
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.testing import PocketMQ
 
 
@@ -28,6 +32,16 @@ class Browser(httpx.Client):
 
 
 Opened = Callable[..., Browser]
+
+
+@contextlib.asynccontextmanager
+async def connected_producer(namesrv_address: str, client_id: str, group: str) -> AsyncIterator[None]:
+    """Register a producer at each broker, while its connection is open."""
+    async with AdminClient([namesrv_address]) as admin:
+        for address in (await admin.brokers()).values():
+            beat = encode_body(HeartbeatData(client_id, [ProducerData(group)]))
+            await admin.call(address, RequestCode.HEART_BEAT, None, beat)
+        yield
 
 
 @pytest.fixture(scope="module")

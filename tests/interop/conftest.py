@@ -4,6 +4,7 @@
 their expectations. A missing JDK, Maven or Go is a failure with ``CI=true``, otherwise a skip that the summary lists.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,9 +14,12 @@ from tests.interop import toolchain
 from tests.interop.driver import Driver
 from tests.interop.drivers import CLIENTS, SKIPPED, Drivers, needed, toolchain_missing
 from tests.interop.mqadmin import Mqadmin
+from tests.interop.patience import wait
 from tests.interop.servers import FLAVOURS, Apache, Cluster, Flavour
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 
+_GET_BROKER_CLUSTER_INFO = 106
 TEST_TIMEOUT_S = 1200  # the first run downloads
 
 
@@ -63,6 +67,22 @@ def need_java() -> None:
         toolchain.require_java()
     except toolchain.ToolchainMissing as missing:
         toolchain_missing(str(missing))
+
+
+@contextlib.contextmanager
+def apache_cluster(folder: Path, version: str) -> Iterator[Cluster]:
+    """Run servers of one version of Apache's, and wait until their broker is registered."""
+    need_java()
+    running = Cluster(folder, Apache(version))
+    try:
+        running.start_broker()
+        with Connection(running.namesrv_address) as namesrv:  # 5.5.0 reports its start before it is registered
+            address = running.broker_address.encode()
+            registered = "the registration of the broker"
+            wait(lambda: address in namesrv.ask(_GET_BROKER_CLUSTER_INFO, {}).body, registered, PATIENCE_S)
+        yield running
+    finally:
+        running.close()
 
 
 @pytest.fixture(scope="session")

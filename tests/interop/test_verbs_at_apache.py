@@ -5,31 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.conftest import need_java
-from tests.interop.patience import wait
+from tests.interop.conftest import apache_cluster
 from tests.interop.servers import Apache, Cluster
 from tests.interop.wire import Connection
-from tests.patience import PATIENCE_S
 from tests.pocketmq import verb_cases
 from tests.pocketmq.verb_cases import Verbs
 from tests.support.amount import IS_LONG
 
-GET_BROKER_CLUSTER_INFO = 106
-
 
 @pytest.fixture(scope="module", params=["4.9.4", "5.5.0"] if IS_LONG else ["5.5.0"])
 def apaches(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    need_java()
-    running = Cluster(tmp_path_factory.mktemp(f"apache-{request.param}"), Apache(request.param))
-    try:
-        running.start_broker()
-        with Connection(running.namesrv_address) as namesrv:  # 5.5.0 reports its start before it is registered
-            address = running.broker_address.encode()
-            registered = "the registration of the broker"
-            wait(lambda: address in namesrv.ask(GET_BROKER_CLUSTER_INFO, {}).body, registered, PATIENCE_S)
+    with apache_cluster(tmp_path_factory.mktemp(f"apache-{request.param}"), request.param) as running:
         yield running
-    finally:
-        running.close()
 
 
 @pytest.fixture

@@ -118,8 +118,12 @@ def test_a_broker_starts_from_a_download_without_links(
     site, source = tmp_path / "site", downloaded(repository, tmp_path)
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(source)]
     subprocess.run(command, check=True, timeout=280)
+    files = [*(site / "pocketmq/console").rglob("*.*")]
     modules = {path.relative_to(site) for path in site.rglob("*.py")}
     assert {path.relative_to(ROOT) for path in (ROOT / "pocketmq").rglob("*.py")} <= modules
+    assert {"templates/base.html", "static/console.css"} <= {
+        str(path.relative_to(site / "pocketmq/console")) for path in files
+    }
     libraries = environment["PYTHONPATH"].partition(os.pathsep)[2]
     (tmp_path / "broker.conf").write_text(f"storePathRootDir={tmp_path / 'store'}\nlistenPort=0\nbrokerIP1=127.0.0.1\n")
     broker = subprocess.Popen(

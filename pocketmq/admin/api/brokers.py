@@ -1,5 +1,6 @@
 """Brokers: their runtime info, config and replication, and requests to clean their files."""
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.route import ConfigVersionResponseHeader, GetBrokerConfigRequestHeader
 from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.runtime import properties_file
 
 MS_PER_HOUR: Final = 3_600_000
+_FIXED: Final = re.compile("path|port|home|broker(name|id|role|clustername|ip)|namesrvaddr", re.IGNORECASE)
+"""Parts of keys whose change would move a running broker of Apache's, or have no effect."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,14 @@ class BrokerState:
     address: str
     runtime_info: Mapping[str, str]
     failure: Exception | None = None
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """The config keys of a broker with their present values, and those that can be changed while it runs."""
+
+    values: Mapping[str, str]
+    updatable: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,19 @@ async def broker_config(admin: AdminClient, address: str) -> dict[str, str]:
     """Return the config keys of a broker with their present values."""
     answer = await admin.call(address, RequestCode.GET_BROKER_CONFIG)
     return properties_file.loads(properties_file.decode(bytes(answer.body)))
+
+
+async def config_and_updatable(admin: AdminClient, address: str) -> BrokerConfig:
+    """Return a broker's config with the keys that can be changed.
+
+    Apache's broker does not tell them and refuses none: of its keys all are returned but identities, paths and ports.
+    """
+    header = GetBrokerConfigRequestHeader(with_updatable_keys=True)
+    answer = await admin.call(address, RequestCode.GET_BROKER_CONFIG, header)
+    values = properties_file.loads(properties_file.decode(bytes(answer.body)))
+    told = answer.header(ConfigVersionResponseHeader).updatable_keys
+    updatable = values.keys() - {key for key in values if _FIXED.search(key)} if told is None else told.split()
+    return BrokerConfig(values, frozenset(updatable))
 
 
 async def update_broker_config(admin: AdminClient, address: str, key: str, value: str) -> None:

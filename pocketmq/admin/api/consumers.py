@@ -180,6 +180,17 @@ async def group_summary(admin: AdminClient, group: str) -> GroupSummary:
     return GroupSummary(group, found, clients)
 
 
+async def clients_at(admin: AdminClient, address: str, group: str) -> ConsumerConnection:
+    """Return the clients of a group that one broker knows; empty if none is connected to it."""
+    try:
+        header = ConsumerGroupRequestHeader(group)
+        return await admin.fetch(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
+    except RemotingError as refusal:
+        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return ConsumerConnection()
+
+
 async def group_state(admin: AdminClient, group: str, topic: str | None = None) -> GroupSummary:
     """Return the progress of a group, at all brokers or in one topic, and its clients as the first broker with any has them.
 
@@ -191,8 +202,7 @@ async def group_state(admin: AdminClient, group: str, topic: str | None = None) 
             found.add(await progress_at(admin, address, group, topic))
         if not clients.connection_set:
             with contextlib.suppress(RemotingError):
-                header = ConsumerGroupRequestHeader(group)
-                clients = await admin.fetch(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
+                clients = await clients_at(admin, address, group)
     return GroupSummary(group, found, clients)
 
 

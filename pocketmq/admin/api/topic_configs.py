@@ -8,10 +8,18 @@ import msgspec
 
 from pocketmq.admin.api.brokers import serves_5
 from pocketmq.admin.api.client import AdminClient, AdminError, document
-from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, QueueStatus, create_topic, queue_status_at
+from pocketmq.admin.api.topics import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    QueueStatus,
+    create_topic,
+    delete_topic,
+    queue_status_at,
+)
 from pocketmq.remoting.bodies import TopicConfig, TopicList
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.headers.topic import TopicRequestHeader
 
 MESSAGE_TYPE: Final = "message.type"
 """The attribute with a topic's type (5.x)."""
@@ -68,13 +76,7 @@ class TopicTable:
 
     def kind(self, topic: str) -> str:
         """Return a topic's type: one of OF_SERVERS, or the one it was created with."""
-        if topic.startswith(RETRY_PREFIX):
-            return "RETRY"
-        if topic.startswith(DLQ_PREFIX):
-            return "DLQ"
-        if topic in self._system:
-            return "SYSTEM"
-        return kind_of(self.topics[topic])
+        return kind_by_name(topic) or ("SYSTEM" if topic in self._system else kind_of(self.topics[topic]))
 
     def names(self, with_special: bool) -> list[str]:
         """Return the names of all topics, or of those that clients created."""
@@ -103,12 +105,32 @@ async def topic_table(admin: AdminClient) -> TopicTable:
     return table
 
 
+async def topic_at(admin: AdminClient, broker_name: str, address: str, topic: str) -> TopicAt | None:
+    """Return the config of a topic at one broker; None if it has none. A broker of 4.x sends the configs of all topics."""
+    try:
+        answer = await admin.call(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+        return TopicAt(broker_name, address, topic_config(document(answer)))
+    except RemotingError as refusal:
+        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+    found = document(await admin.call(address, RequestCode.GET_ALL_TOPIC_CONFIG))
+    fields = (found.get("topicConfigTable") or {}).get(topic)
+    return None if fields is None else TopicAt(broker_name, address, topic_config(fields))
+
+
 async def places_of(admin: AdminClient, topic: str) -> list[TopicAt]:
     """Return the config of a topic at each broker that has it. Raises AdminError if none has."""
     places = (await topic_table(admin)).topics.get(topic)
     if not places:
         raise AdminError(f"topic {topic!r} does not exist; `pocketmq topic create {topic}` creates it")
     return places
+
+
+def kind_by_name(topic: str) -> str | None:
+    """Return the type of a topic whose name tells it: RETRY or DLQ."""
+    return {RETRY_PREFIX: "RETRY", DLQ_PREFIX: "DLQ"}.get(topic[: topic.find("%", 1) + 1])
 
 
 async def summary(admin: AdminClient, table: TopicTable, topic: str) -> TopicSummary:
@@ -166,3 +188,11 @@ async def change(admin: AdminClient, places: Iterable[TopicAt], new: TopicChange
         await create_topic(admin, one.address, config, None if new.kind is None else f"+{MESSAGE_TYPE}={new.kind}")
         changed.append(one._replace(config=config))
     return changed
+
+
+async def delete(admin: AdminClient, topic: str, broker_names: Iterable[str]) -> None:
+    """Delete a topic in each cluster of some brokers."""
+    names = set(broker_names)
+    clusters = (await admin.cluster_info()).cluster_addr_table
+    for cluster in sorted(cluster for cluster, members in clusters.items() if names & set(members)):
+        await delete_topic(admin, cluster, topic)

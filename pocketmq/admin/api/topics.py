@@ -80,7 +80,12 @@ async def groups_of_topic(admin: AdminClient, topic: str) -> list[str]:
     data = next((data for data in (await admin.route(topic)).broker_datas if data.broker_addrs), None)
     if data is None:
         return []
-    answer = await admin.call(chosen_address(data), RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader(topic))
+    return await groups_of_topic_at(admin, chosen_address(data), topic)
+
+
+async def groups_of_topic_at(admin: AdminClient, address: str, topic: str) -> list[str]:
+    """Return the consumer groups of a topic that one broker knows."""
+    answer = await admin.call(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequestHeader(topic))
     groups: list[str] = document(answer).get("groupList") or []
     return groups
 

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from pocketmq.broker.config import FIXED_KEYS
+from pocketmq.broker.config import FIXED_KEYS, UPDATABLE_KEYS
 from pocketmq.broker.figures.ha_figures import ha_runtime_info
 from pocketmq.broker.figures.runtime_info import runtime_info
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
@@ -18,7 +18,7 @@ from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import BrokerStatsRequestHeader
 from pocketmq.remoting.headers.query import QueryConsumeQueueRequestHeader
-from pocketmq.remoting.headers.route import ConfigVersionResponseHeader
+from pocketmq.remoting.headers.route import ConfigVersionResponseHeader, GetBrokerConfigRequestHeader
 from pocketmq.runtime import properties_file
 from pocketmq.runtime.config import to_properties
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT
@@ -37,7 +37,7 @@ def update_broker_config(services: Services, request: Request[NoHeader]) -> Resp
     return when_updated(services.config_updates, request, ResponseCode.SYSTEM_ERROR)
 
 
-def get_broker_config(services: Services, request: Request[NoHeader]) -> Response:
+def get_broker_config(services: Services, request: Request[GetBrokerConfigRequestHeader]) -> Response:
     """Return every key with its value, including keys that support one value only."""
     properties = {key: value for key, (value, _) in FIXED_KEYS.items()}
     properties |= to_properties(services.config_updates.configs)
@@ -47,7 +47,8 @@ def get_broker_config(services: Services, request: Request[NoHeader]) -> Respons
     found["storePathCommitLog"] = services.store.config.commit_log_directory
     properties |= {key: value for key, value in found.items() if not properties[key]}
     version = encode_body(services.config_version).decode()
-    return Response(0, ConfigVersionResponseHeader(version), properties_file.dumps(properties).encode())
+    updatable = " ".join(sorted(UPDATABLE_KEYS)) if request.header.with_updatable_keys else None
+    return Response(0, ConfigVersionResponseHeader(version, updatable), properties_file.dumps(properties).encode())
 
 
 def get_broker_runtime_info(services: Services, request: Request[NoHeader]) -> Response:
@@ -157,7 +158,7 @@ def delete_expired_commit_log(services: Services, request: Request[NoHeader]) ->
 
 ROUTES = routes(
     Route(RequestCode.UPDATE_BROKER_CONFIG, NoHeader, update_broker_config),
-    Route(RequestCode.GET_BROKER_CONFIG, NoHeader, get_broker_config),
+    Route(RequestCode.GET_BROKER_CONFIG, GetBrokerConfigRequestHeader, get_broker_config),
     Route(RequestCode.GET_BROKER_RUNTIME_INFO, NoHeader, get_broker_runtime_info),
     Route(RequestCode.GET_BROKER_HA_STATUS, NoHeader, get_broker_ha_status),
     Route(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader, view_broker_stats_data),

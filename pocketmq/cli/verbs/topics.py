@@ -6,7 +6,7 @@ from pocketmq.admin.api import topic_configs
 from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.api.consumers import GroupSummary, group_state
 from pocketmq.admin.api.topic_configs import OF_SERVERS, TopicAt, TopicChange, TopicSummary, places_of, queues_at
-from pocketmq.admin.api.topics import QueueStatus, delete_topic, groups_of_topic
+from pocketmq.admin.api.topics import QueueStatus, groups_of_topic
 from pocketmq.cli.verbs import running
 from pocketmq.cli.verbs.running import counted, document, moment, show
 from pocketmq.cli.verbs.topic_commands import PERMS
@@ -130,10 +130,7 @@ async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
         what = f"topic {options.name} at {', '.join(about.brokers)} is deleted with {counted(about.messages, 'message')}"
         if not running.is_named(f"{what}; consumer groups: {', '.join(groups) or 'none'}.", options.name):
             return 1
-    names = {one.broker_name for one in places}
-    clusters = (await admin.cluster_info()).cluster_addr_table
-    for cluster in sorted(cluster for cluster, members in clusters.items() if names & set(members)):
-        await delete_topic(admin, cluster, options.name)
+    await topic_configs.delete(admin, options.name, [one.broker_name for one in places])
     say(f"deleted topic {options.name} at {', '.join(about.brokers)}")
     return 0
 

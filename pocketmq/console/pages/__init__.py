@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from pocketmq.console.pages import cluster, sign_in
+from pocketmq.console.pages import access, charts, clients, cluster, configuration, groups, sign_in, topics
 
-_MODULES: Final = (cluster,)
+_MODULES: Final = (cluster, topics, groups, clients, access, configuration, charts)
 """In the order of the menu."""
 
 MENU: Final = tuple(module.MENU for module in _MODULES)

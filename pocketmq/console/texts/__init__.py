@@ -26,7 +26,7 @@ _TEXTS: Final[dict[str, tuple[str, str]]] = dict(_all())
 KEYS: Final = frozenset(_TEXTS)
 
 
-def text(language: str, key: str, **values: object) -> str:
+def text(language: str, key: str, /, **values: object) -> str:
     """Return a text. Raises KeyError for a key that no module has."""
     found = _TEXTS[key][_ORDER.index(language)]
     if any(isinstance(value, Markup) for value in values.values()):

@@ -120,7 +120,14 @@ class KVNamespaceRequestHeader(CommandHeader):
     namespace: str
 
 
+class GetBrokerConfigRequestHeader(CommandHeader):
+    """GET_BROKER_CONFIG. with_updatable_keys: PocketMQ's own field, for tools that show which keys can be changed."""
+
+    with_updatable_keys: bool = False
+
+
 class ConfigVersionResponseHeader(CommandHeader):
-    """GET_BROKER_CONFIG: the DataVersion as JSON text."""
+    """GET_BROKER_CONFIG: the DataVersion as JSON text; updatable_keys: separated by blanks, if they were asked for."""
 
     version: str
+    updatable_keys: str | None = None

@@ -1,0 +1,171 @@
+"""Consumer groups: the list with lags, one group with its queues and clients, reset by time, deletion."""
+
+from typing import Any, Final, NamedTuple
+
+from starlette.responses import Response
+
+from pocketmq.admin.api.client import AdminClient, is_of_access
+from pocketmq.admin.api.consumers import ConsumerConnection, Progress, clients_at, language_name, progress_at
+from pocketmq.admin.api.exports import is_system_group, user_groups
+from pocketmq.admin.api.groups import delete_everywhere, topics_of_group
+from pocketmq.admin.api.offsets import reset_offsets
+from pocketmq.admin.api.topics import group_names, is_of_group
+from pocketmq.client.versions import version_name
+from pocketmq.console.forms import WrongInput
+from pocketmq.console.routes import action, page
+from pocketmq.console.tables import Column
+from pocketmq.console.values import from_input
+from pocketmq.console.view import View
+from pocketmq.remoting.dispatch import RemotingError
+
+MENU: Final = ("/groups", "groups.title")
+
+State = tuple[Progress, ConsumerConnection]
+
+
+class GroupRow(NamedTuple):
+    """A group in the list. `progress` None, `clients` None: no broker tells it."""
+
+    group: str
+    brokers: str
+    progress: Progress | None = None
+    clients: int | None = None
+
+
+class ClientRow(NamedTuple):
+    """A client of a group, and the broker that knows it."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    broker: str
+
+
+COLUMNS: Final = (
+    Column("group", "groups.group", lambda row: row.group),
+    Column("brokers", "groups.brokers", lambda row: row.brokers),
+    Column("clients", "groups.clients", is_number=True),
+    Column("lag", "groups.lag", is_number=True),
+    Column("rate", "groups.rate", is_number=True),
+)
+QUEUE_COLUMNS: Final = (
+    Column("topic", "groups.topic", lambda row: (row[0].topic, row[0].broker_name, row[0].queue_id)),
+    Column("broker", "groups.broker", lambda row: row[0].broker_name),
+    Column("queue", "groups.queue", lambda row: row[0].queue_id, is_number=True),
+    Column("consumed", "groups.consumer_offset", lambda row: row[1].consumer_offset, is_number=True),
+    Column("end", "groups.broker_offset", lambda row: row[1].broker_offset, is_number=True),
+    Column("lag", "groups.lag", lambda row: max(row[1].diff, 0), is_number=True),
+    Column("last", "groups.last", lambda row: row[1].last_timestamp, is_number=True),
+)
+CLIENT_COLUMNS: Final = (
+    Column("client", "groups.client", lambda row: row.client_id),
+    Column("address", "groups.address", lambda row: row.address),
+    Column("language", "groups.language", lambda row: row.language),
+    Column("version", "groups.version", lambda row: row.version),
+    Column("broker", "groups.broker", lambda row: row.broker),
+)
+
+
+async def show_list(view: View) -> Response:
+    brokers = await view.admin.brokers()
+    found: dict[str, list[str]] = {name: [] for name in await group_names(view.admin) if not is_system_group(name)}
+    for broker, answer in (await view.ask_each(brokers, lambda at: user_groups(view.admin, at))).items():
+        for name in answer["subscriptionGroupTable"]:
+            found.setdefault(name, []).append(broker)
+    table = view.table(COLUMNS, [GroupRow(name, ", ".join(names)) for name, names in found.items()])
+    shown = [row.group for row in table.rows]
+    states = await view.ask_each(brokers, lambda at: _states_at(view.admin, at, shown))
+    table.rows = [row._replace(**_joined([answer[row.group] for answer in states.values()])) for row in table.rows]
+    return view.render("groups.html", table=table)
+
+
+async def _states_at(admin: AdminClient, address: str, groups: list[str]) -> dict[str, State]:
+    """Return what one broker knows of some groups."""
+    return {group: await _state_at(admin, address, group) for group in groups}
+
+
+async def _state_at(admin: AdminClient, address: str, group: str, topic: str | None = None) -> State:
+    """Return the offsets and the clients of a group at one broker; empty ones if it does not know the group."""
+    progress = Progress()
+    try:
+        progress.add(await progress_at(admin, address, group, topic))
+        return progress, await clients_at(admin, address, group)
+    except RemotingError as refusal:
+        if is_of_access(refusal):
+            raise
+        return progress, ConsumerConnection()
+
+
+def _joined(states: list[State]) -> dict[str, Any]:
+    if not states:
+        return {}
+    total = Progress()
+    for progress, _ in states:
+        total.tps += progress.tps
+        total.queues |= progress.queues
+    ids = {client.client_id for _, clients in states for client in clients.connection_set}
+    return {"progress": total, "clients": len(ids)}
+
+
+async def show_group(view: View) -> Response:
+    group = view.required("name")
+    brokers = await view.admin.brokers()
+    states = await view.ask_each(brokers, lambda at: _state_at(view.admin, at, group))
+    total = _joined(list(states.values())).get("progress") or Progress()
+    known = {clients.consume_type: clients for _, clients in states.values() if clients.connection_set}
+    first = next(iter(known.values()), ConsumerConnection())
+    rows = total.rows()
+    return view.render(
+        "group.html",
+        group=group,
+        progress=total,
+        about=first,
+        queues=view.table(QUEUE_COLUMNS, rows, "queues"),
+        clients=view.table(CLIENT_COLUMNS, _client_rows(states), "clients"),
+        subscriptions=sorted(first.subscription_table.values(), key=lambda one: one.topic),
+        topics=sorted({queue.topic for queue, _ in rows if not is_of_group(queue.topic)}),
+        of_group=topics_of_group(group),
+    )
+
+
+def _client_rows(states: dict[str, State]) -> list[ClientRow]:
+    """Return the clients of a group, each with the first broker that knows it."""
+    rows: dict[str, ClientRow] = {}
+    for broker, (_, clients) in states.items():
+        for one in clients.connection_set:
+            language, version = language_name(one.language), version_name(one.version)
+            rows.setdefault(one.client_id, ClientRow(one.client_id, one.client_addr, language, version, broker))
+    return list(rows.values())
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+async def reset(view: View) -> Response:
+    group, topic = view.form.required("name"), view.form.required("topic")
+    to = view.form.one_of("to", ("time", "earliest", "latest"))
+    timestamp_ms = {"earliest": 0, "latest": -1}.get(to)
+    if timestamp_ms is None:
+        try:
+            timestamp_ms = max(from_input(view.form.text("time")), 0)
+        except ValueError:
+            raise WrongInput("wrong.time", field="time") from None
+    view.form.confirm(group)
+    await reset_offsets(view.admin, group, topic, timestamp_ms, force=True)
+    return view.redirect("/group", "group_reset", name=group)
+
+
+async def delete(view: View) -> Response:
+    group = view.form.required("name")
+    view.form.confirm(group)
+    await delete_everywhere(view.admin, group)
+    return view.redirect("/groups", "group_deleted")
+
+
+ROUTES: Final = (
+    page("/groups", show_list),
+    page("/group", show_group),
+    action("/group/reset", reset),
+    action("/group/delete", delete),
+)

@@ -1,0 +1,39 @@
+"""A broker or name server that hangs or is gone costs a page a few seconds at most, and the page says which one it is."""
+
+import time
+
+import pytest
+
+from pocketmq.testing import PocketMQ
+
+
+@pytest.fixture
+def own(tmp_path):
+    with PocketMQ(tmp_path, clock="system") as running:
+        yield running
+
+
+def test_a_broker_that_hangs_or_is_gone_is_named(own, browser_of):
+    browser = browser_of(own.namesrv_address, console_request_timeout_seconds=1)
+    browser.get("/")
+    own.pause()
+    try:
+        for page in ("/", "/topics", "/groups", "/producers", "/configuration"):
+            begin_s = time.monotonic()
+            answer = browser.get(page)
+            assert answer.status_code == 200
+            assert "Not everything on this page is known" in answer.text
+            assert "does not answer" in answer.text
+            assert time.monotonic() - begin_s < 10
+        assert browser.get("/topic?name=TBW102").status_code == 200
+    finally:
+        own.resume()
+    own.kill()
+    assert browser.get("/").status_code == 200
+    assert "no broker is registered" in browser.get("/topics").text
+
+
+def test_a_name_server_that_is_gone_is_named(browser_of):
+    answer = browser_of("127.0.0.1:1").get("/")
+    assert answer.status_code == 504
+    assert "127.0.0.1:1" in answer.text
