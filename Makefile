@@ -86,7 +86,7 @@ $(VENV)/.spark: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
 	$(call install,spark$(COMMA)grpc)
 
 $(VENV)/.dev: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
-	$(call install,spark$(COMMA)grpc$(COMMA)dev)
+	$(call install,spark$(COMMA)grpc$(COMMA)console$(COMMA)dev)
 	@touch $(VENV)/.spark
 
 COMMA := ,

@@ -6,14 +6,13 @@ import msgspec
 from starlette.responses import Response
 
 from pocketmq.admin.api import accounts, users
-from pocketmq.admin.api.client import AdminClient, is_of_access, sorted_addresses
+from pocketmq.admin.api.brokers import broker_config
+from pocketmq.admin.api.client import AdminClient, sorted_addresses
 from pocketmq.console.forms import Form, WrongInput
 from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column
 from pocketmq.console.view import View
 from pocketmq.remoting.auth_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.acl import CreateAccessConfigRequestHeader
 
 MENU: Final = ("/users", "access.title")
@@ -98,20 +97,15 @@ async def _all(view: View) -> tuple[list[UserRow], set[str]]:
 
 
 async def _at(admin: AdminClient, address: str) -> dict[str, Found]:
-    """Return the accounts and users of one broker by generation and name, for the generations that it has."""
+    """Return the accounts and users of one broker by generation and name, for the generations that are enabled."""
+    config = await broker_config(admin, address)
     found: dict[str, Found] = {}
-    try:
+    if config.get("authenticationEnabled") == "true":
         listed = await users.list_users(admin, address) or []
         found[OF_5] = {one["username"]: one for one in listed}
-    except RemotingError as refusal:
-        if refusal.code == ResponseCode.NO_PERMISSION:  # otherwise the broker has no users
-            raise
-    try:
+    if config.get("aclEnable") == "true":
         listed = (await accounts.access_config(admin, address)).get("plainAccessConfigs") or []
         found[OF_4] = {one["accessKey"]: one for one in listed}
-    except RemotingError as refusal:
-        if is_of_access(refusal):  # otherwise it has no accounts
-            raise
     return found
 
 
