@@ -2,11 +2,10 @@
 
 from types import SimpleNamespace
 
+from pocketmq.admin.api.delayed import advance_clock, read_clock
 from pocketmq.cli import server_options
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.client.access import Access
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers.delay import AdvanceClockRequestHeader, ClockResponseHeader
 from pocketmq.runtime.command_line.commands import say
 from pocketmq.store_tools.files.value_text import time_text
 
@@ -23,14 +22,3 @@ async def _show(namesrv: str, access: Access, ms: int | None) -> int:
             kind = "test clock" if now.is_virtual else "the machine's clock"
             say(f"{name}  {time_text(now.now)}  {now.now}  {kind}")
     return 0
-
-
-async def read_clock(admin: ClusterAdmin, address: str) -> ClockResponseHeader:
-    """Return a broker's message time."""
-    return (await admin.call(address, RequestCode.READ_CLOCK)).header(ClockResponseHeader)
-
-
-async def advance_clock(admin: ClusterAdmin, address: str, ms: int) -> ClockResponseHeader:
-    """Advance a broker's time by `ms`; messages due by then are in their topics afterwards."""
-    answer = await admin.call(address, RequestCode.ADVANCE_CLOCK, AdvanceClockRequestHeader(ms))
-    return answer.header(ClockResponseHeader)

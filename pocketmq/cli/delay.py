@@ -10,34 +10,29 @@ from typing import Final, NamedTuple
 import msgspec
 from rich.table import Table
 
+from pocketmq.admin.api.delayed import (
+    DETAILED_PAGE,
+    PAGE,
+    cancel,
+    delayed_counts,
+    delayed_messages,
+    deliver_now,
+    read_clock,
+)
 from pocketmq.cli import server_options
-from pocketmq.cli.clock import read_clock
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.client.access import Access
-from pocketmq.remoting.bodies import decode_body
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import RemotingCommand
-from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage, DelayedMessages
+from pocketmq.remoting.delay_bodies import DelayedMessage
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.delay import (
-    CountDelayedRequestHeader,
-    CursorResponseHeader,
-    DelayedMessageRequestHeader,
-    QueryDelayedRequestHeader,
-)
+from pocketmq.remoting.headers.delay import CountDelayedRequestHeader, QueryDelayedRequestHeader
 from pocketmq.runtime.command_line.commands import complain, say
 from pocketmq.runtime.command_line.printer import Printer
-from pocketmq.runtime.peer_text import clipped, escaped_json, time_text
+from pocketmq.runtime.peer_text import escaped_json, time_text
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
 _PIPE_WIDTH: Final = 240
-_PAGE: Final = 256
-_DETAILED_PAGE: Final = 8
-_CHANGES: Final = {
-    "cancel": (RequestCode.CANCEL_DELAYED, "cancelled"),
-    "now": (RequestCode.DELIVER_DELAYED_NOW, "delivered"),
-}
+_CHANGES: Final = {"cancel": (cancel, "cancelled"), "now": (deliver_now, "delivered")}
 
 
 class Found(NamedTuple):
@@ -67,27 +62,10 @@ async def _find(admin: ClusterAdmin, options: SimpleNamespace, detailed: bool = 
     for name, address in sorted(admin.brokers.items()):
         begin, end = await _due_range(admin, address, options)
         for msg_id in options.ids or (None,):
-            header = QueryDelayedRequestHeader(
-                options.topic, options.key, msg_id, begin, end, _DETAILED_PAGE if detailed else _PAGE, None, detailed
-            )
-            async for answer in _pages(admin, address, RequestCode.QUERY_DELAYED, header):
-                for message in decode_body(DelayedMessages, answer.body).messages:
-                    yield Found(name, address, message)
-
-
-async def _pages(
-    admin: ClusterAdmin, address: str, code: int, header: QueryDelayedRequestHeader | CountDelayedRequestHeader
-) -> AsyncIterator[RemotingCommand]:
-    """Yield the answers to a request, page by page. Raises RemotingError for a page without an end."""
-    while True:
-        answer = await admin.call(address, code, header)
-        yield answer
-        before, header.cursor = header.cursor, answer.header(CursorResponseHeader).cursor
-        if header.cursor is None:
-            return
-        if header.cursor == before:
-            remark = f"{address} answers with the cursor that it was asked to continue from, {clipped(before)}"
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+            count_max = DETAILED_PAGE if detailed else PAGE
+            wanted = QueryDelayedRequestHeader(options.topic, options.key, msg_id, begin, end, count_max, None, detailed)
+            async for message in delayed_messages(admin, address, wanted):
+                yield Found(name, address, message)
 
 
 async def _due_range(admin: ClusterAdmin, address: str, options: SimpleNamespace) -> tuple[int, int]:
@@ -152,12 +130,11 @@ async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     cancelled = 0
     for address in admin.brokers.values():
         begin, end = await _due_range(admin, address, options)
-        header = CountDelayedRequestHeader(options.topic, begin, min(end, (1 << 63) - 1))
-        async for answer in _pages(admin, address, RequestCode.COUNT_DELAYED, header):
-            counts = decode_body(DelayedCounts, answer.body)
-            cancelled += counts.cancelled
-            for hour, count in counts.hours.items():
-                hours[int(hour)] = hours.get(int(hour), 0) + count
+        wanted = CountDelayedRequestHeader(options.topic, begin, min(end, (1 << 63) - 1))
+        counts = await delayed_counts(admin, address, wanted)
+        cancelled += counts.cancelled
+        for hour, count in counts.hours.items():
+            hours[int(hour)] = hours.get(int(hour), 0) + count
     if options.json:
         say(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))
         return 0
@@ -172,7 +149,7 @@ async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     chosen = [found async for found in _find(admin, options)]
     if not chosen:
         return _nothing()
-    code, done = _CHANGES[options.action]
+    change, done = _CHANGES[options.action]
     if not options.yes and not _agreed(
         f"{len(chosen)} message(s), the first due {_moment(chosen[0].message.due_timestamp)}"
     ):
@@ -181,7 +158,7 @@ async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     for found in chosen:
         message = found.message
         try:
-            await admin.call(found.address, code, DelayedMessageRequestHeader(message.physical_offset))
+            await change(admin, found.address, message.physical_offset)
             say(f"{done} {message.msg_id} of {message.topic}, due {_moment(message.due_timestamp)}")
         except RemotingError as refusal:
             failed += 1

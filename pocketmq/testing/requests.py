@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pocketmq.admin.api import topics
 from pocketmq.admin.api.client import AdminClient
-from pocketmq.cli.clock import advance_clock, read_clock
+from pocketmq.admin.api.delayed import advance_clock, read_clock
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.client.route import MASTER_ID

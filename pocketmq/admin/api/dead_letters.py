@@ -8,9 +8,9 @@ deletes it first. The index must be on (messageIndexEnable, the default), which 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.api.message_search import by_unique_key
@@ -75,19 +75,32 @@ class SentAgain:
     refusal: RemotingError | None = None
 
 
+class Outcome(NamedTuple):
+    """What became of a dead letter that was to be sent again. `sent` None: a failure, or it was sent again before."""
+
+    stored: StoredMessage
+    sent: SentAgain | None
+    failure: RemotingError | AdminError | None = None
+
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 async def counts(admin: AdminClient) -> list[DeadLetterCount]:
     """Return the numbers of dead letters of all groups that have any, or had some."""
-    names = sorted(name for name in await topic_names(admin) if name.startswith(DLQ_PREFIX))
-    found = []
-    for name in names:
-        rows = await queue_status(admin, name)
-        count = sum(max(row.max_offset - row.min_offset, 0) for row in rows)
-        last_ms = max(row.last_update_ms for row in rows)
-        found.append(DeadLetterCount(name.removeprefix(DLQ_PREFIX), count, last_ms))
-    return found
+    return [await count_in(admin, name) for name in await dead_letter_topics(admin)]
+
+
+async def dead_letter_topics(admin: AdminClient) -> list[str]:
+    """Return the names of all dead-letter topics."""
+    return sorted(name for name in await topic_names(admin) if name.startswith(DLQ_PREFIX))
+
+
+async def count_in(admin: AdminClient, topic: str) -> DeadLetterCount:
+    """Return the number of dead letters in a group's dead-letter topic."""
+    rows = await queue_status(admin, topic)
+    count = sum(max(row.max_offset - row.min_offset, 0) for row in rows)
+    return DeadLetterCount(topic.removeprefix(DLQ_PREFIX), count, max(row.last_update_ms for row in rows))
 
 
 async def count_of(admin: AdminClient, group: str) -> int:
@@ -95,8 +108,13 @@ async def count_of(admin: AdminClient, group: str) -> int:
     return next((one.count for one in await counts(admin) if one.group == group), 0)
 
 
-async def dead_letters(admin: AdminClient, group: str) -> AsyncIterator[StoredMessage]:
-    """Yield the dead letters that a group has now, queue by queue, the oldest first. Raises AdminError without any."""
+async def dead_letters(
+    admin: AdminClient, group: str, begins: Mapping[tuple[str, int], int] | None = None
+) -> AsyncIterator[StoredMessage]:
+    """Yield the dead letters that a group has now, queue by queue, the oldest first. Raises AdminError without any.
+
+    `begins`: the offset from which a queue is read, by broker name and queue id.
+    """
     topic = DLQ_PREFIX + group
     try:
         queues = await queues_to_read(admin, topic)
@@ -110,7 +128,7 @@ async def dead_letters(admin: AdminClient, group: str) -> AsyncIterator[StoredMe
         raise AdminError(f"the topic {topic} may not be read; `pocketmq topic set {topic} --perm rw` permits it")
     ends = [(queue, address, await limits(admin, address, queue, None, None)) for queue, address in queues]
     for queue, address, (low, end) in ends:
-        queue_offset = max(low, 0)
+        queue_offset = max(low, 0, (begins or {}).get((queue.broker_name, queue.queue_id), 0))
         while queue_offset < end:
             pulled = await pull(admin, address, queue, queue_offset)
             for stored in pulled.messages:
@@ -136,13 +154,18 @@ def original_topic(stored: StoredMessage) -> str:
 
 async def is_sent_again(admin: AdminClient, stored: StoredMessage) -> bool:
     """Return whether a dead letter was sent to its original topic again."""
+    return await has_copy(admin, original_topic(stored), stored.message.msg_id, stored.message.offset_msg_id)
+
+
+async def has_copy(admin: AdminClient, topic: str, msg_id: str, offset_msg_id: str) -> bool:
+    """Return whether a topic has a message that was sent for the dead letter with these ids."""
     try:
-        found = await by_unique_key(admin, original_topic(stored), stored.message.msg_id)
+        found = await by_unique_key(admin, topic, msg_id)
     except RemotingError as refusal:
         if refusal.code in (ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
             return False
         raise
-    return any(one.message.properties.get(RESENT) == stored.message.offset_msg_id for one in found)
+    return any(one.message.properties.get(RESENT) == offset_msg_id for one in found)
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -185,6 +208,27 @@ async def send_again(admin: AdminClient, stored: StoredMessage) -> SentAgain:
         return SentAgain(topic, broker_name, _ANY_QUEUE, None, refusal)
     placed = answer.header(SendMessageResponseHeader)
     return SentAgain(topic, broker_name, placed.queue_id, placed.queue_offset)
+
+
+async def resend(admin: AdminClient, letters: Iterable[StoredMessage], again: bool = False) -> AsyncIterator[Outcome]:
+    """Send dead letters again, each once, and yield what became of each. `again`: also those that were sent again before.
+
+    Raises AdminError after the first one if it would not be recognised as sent again by another run.
+    """
+    is_checked = again
+    for stored in letters:
+        try:
+            if not again and await is_sent_again(admin, stored):
+                yield Outcome(stored, None)
+                continue
+            sent = await send_again(admin, stored)
+        except (RemotingError, AdminError) as failure:
+            yield Outcome(stored, None, failure)
+            continue
+        yield Outcome(stored, sent)
+        if not is_checked:
+            await check_is_found(admin, stored)
+            is_checked = True
 
 
 async def _broker_for(admin: AdminClient, topic: str, preferred: str) -> tuple[str, str]:

@@ -63,16 +63,18 @@ async def by_offset_id(admin: AdminClient, msg_id: str) -> StoredMessage:
 
 async def by_any_id(admin: AdminClient, msg_id: str, topic: str | None) -> StoredMessage:
     """Return a message by its offset id; if the id names no known broker and there is a topic, by its unique key."""
-    if topic is not None:
-        brokers = (await admin.cluster_info()).broker_addr_table.values()
-        addresses = {address for data in brokers for address in data.broker_addrs.values()}
-        try:
-            is_offset_id = offset_id(msg_id).address in addresses
-        except RemotingError:
-            is_offset_id = False
-        if not is_offset_id:
-            return (await by_unique_key(admin, topic.strip(), msg_id))[0]
+    if topic is not None and not await names_known_broker(admin, msg_id):
+        return (await by_unique_key(admin, topic.strip(), msg_id))[0]
     return await by_offset_id(admin, msg_id)
+
+
+async def names_known_broker(admin: AdminClient, msg_id: str) -> bool:
+    """Return whether an id is an offset id of a broker that is registered: no connection is made to another address."""
+    brokers = (await admin.cluster_info()).broker_addr_table.values()
+    try:
+        return offset_id(msg_id).address in {address for data in brokers for address in data.broker_addrs.values()}
+    except RemotingError:
+        return False
 
 
 async def _name_of(admin: AdminClient, address: str) -> str:

@@ -3,8 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pocketmq.admin.api.client import AdminClient
+from pocketmq.admin.api.message_search import by_key
 from pocketmq.admin.api.stored_messages import StoredMessage
-from pocketmq.client.trace import EVENT_END, FIELD_END, PUB, SUB_AFTER
+from pocketmq.client.trace import EVENT_END, FIELD_END, PUB, SUB_AFTER, TRACE_TOPIC
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
 
 
 class TraceEvent(NamedTuple):
@@ -16,6 +20,21 @@ class TraceEvent(NamedTuple):
     timestamp_ms: int
     cost_ms: int
     succeeded: bool
+
+
+async def trace_of(admin: AdminClient, msg_id: str, topic: str = TRACE_TOPIC) -> list[TraceEvent]:
+    """Return the events of a message by time; none without a trace topic, or if no client has sent trace data."""
+    try:
+        found = await by_key(admin, topic, msg_id)
+    except RemotingError as refusal:
+        if refusal.code not in (ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
+            raise
+        return []
+    return sorted((event for stored in found for event in trace_events(msg_id, stored)), key=_time_of)
+
+
+def _time_of(event: TraceEvent) -> int:
+    return event.timestamp_ms
 
 
 def trace_events(msg_id: str, stored: StoredMessage) -> Iterator[TraceEvent]:

@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 from pocketmq.admin.api.client import AdminClient, AdminError, described
 from pocketmq.admin.api.consumers import ACTIVELY, BROADCASTING, ConsumerConnection, connections, progress
+from pocketmq.admin.api.message_search import by_unique_key
 from pocketmq.admin.api.stored_messages import StoredMessage
-from pocketmq.admin.api.topics import groups_of_topic
+from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, groups_of_topic
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -31,11 +32,24 @@ class MessageTrack(NamedTuple):
 
 
 async def message_tracks(admin: AdminClient, stored: StoredMessage) -> list[MessageTrack]:
-    """Return a track for each group that consumes the message's topic."""
-    return [await _track(admin, stored, group) for group in await groups_of_topic(admin, stored.topic)]
+    """Return a track for each group that consumes the message's topic, one after the other."""
+    return [await message_track(admin, stored, group) for group in await groups_of_topic(admin, stored.topic)]
 
 
-async def _track(admin: AdminClient, stored: StoredMessage, group: str) -> MessageTrack:
+async def retries(admin: AdminClient, msg_id: str, group: str) -> list[StoredMessage]:
+    """Return the copies of a message in the retry topic and the dead-letter topic of a group, the oldest first."""
+    found: list[StoredMessage] = []
+    for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
+        try:
+            found += await by_unique_key(admin, topic, msg_id)
+        except RemotingError as refusal:
+            if refusal.code not in (ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
+                raise
+    return found
+
+
+async def message_track(admin: AdminClient, stored: StoredMessage, group: str) -> MessageTrack:
+    """Return the track of one group."""
     try:
         clients = await connections(admin, group)
         if clients.consume_type == ACTIVELY:

@@ -7,6 +7,7 @@ from pocketmq.admin.api.stored_messages import StoredMessage, stored_messages
 from pocketmq.admin.api.topics import readable_queues
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.offset import OffsetResponseHeader, QueueRequestHeader, SearchOffsetRequestHeader
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
@@ -87,6 +88,33 @@ async def pull(
     group: str = TOOLS_CONSUMER,
 ) -> Pulled:
     """Pull messages from a queue without waiting for new ones. Raises RemotingError if the broker refuses."""
+    status, answer = await pull_answer(admin, address, queue, queue_offset, count, expression, group)
+    response = answer.header(PullMessageResponseHeader)
+    messages = stored_messages(answer.body, queue.broker_name) if status == FOUND else []
+    for stored in messages:
+        limits_of_queue = {"MIN_OFFSET": str(response.min_offset), "MAX_OFFSET": str(response.max_offset)}
+        stored.message.properties = {**limits_of_queue, **stored.message.properties}
+    return Pulled(status, _matching(messages, expression), response.next_begin_offset)
+
+
+async def message_at(admin: AdminClient, queue: MessageQueue, queue_offset: int) -> StoredMessage | None:
+    """Return the message at a queue offset; None if there is no message."""
+    address = await address_of(admin, queue.topic, queue.broker_name)
+    status, answer = await pull_answer(admin, address, queue, queue_offset, 1)
+    found = stored_messages(answer.body, queue.broker_name) if status == FOUND else []
+    return next((stored for stored in found if stored.message.queue_offset == queue_offset), None)
+
+
+async def pull_answer(
+    admin: AdminClient,
+    address: str,
+    queue: MessageQueue,
+    queue_offset: int,
+    count: int = PULL_COUNT,
+    expression: str = "*",
+    group: str = TOOLS_CONSUMER,
+) -> tuple[str, RemotingCommand]:
+    """Return the status of a pull and its answer, whose records are not decoded. Raises RemotingError."""
     header = PullMessageRequestHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -104,17 +132,14 @@ async def pull(
     status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
     if status is None:
         raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with code {answer.code}")
-    response = answer.header(PullMessageResponseHeader)
-    messages = stored_messages(answer.body, queue.broker_name) if status == FOUND else []
-    for stored in messages:
-        limits_of_queue = {"MIN_OFFSET": str(response.min_offset), "MAX_OFFSET": str(response.max_offset)}
-        stored.message.properties = {**limits_of_queue, **stored.message.properties}
-    return Pulled(status, _matching(messages, expression), response.next_begin_offset)
+    return status, answer
 
 
 def _matching(messages: list[StoredMessage], expression: str) -> list[StoredMessage]:
     """Drop messages whose tag merely has the same hash code as a tag of the expression."""
-    tags = {tag.strip() for tag in expression.split("||")}
-    if expression.strip() in ("", "*"):
-        return messages
-    return [stored for stored in messages if stored.message.tags in tags]
+    return [stored for stored in messages if has_tag(expression, stored.message.tags)]
+
+
+def has_tag(expression: str, tag: str | None) -> bool:
+    """Return whether an expression of tags, such as `A || B`, selects a tag."""
+    return expression.strip() in ("", "*") or tag in {one.strip() for one in expression.split("||")}

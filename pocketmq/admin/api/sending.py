@@ -3,7 +3,9 @@
 import time
 
 from pocketmq.admin.api.client import AdminClient
+from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.client.message import Message
+from pocketmq.client.message_check import sender_properties
 from pocketmq.client.producer import Producer
 from pocketmq.client.route import MASTER_ID
 from pocketmq.client.sending.outgoing import SendResult
@@ -18,6 +20,14 @@ def producer(admin: AdminClient, group: str | None = None) -> Producer:
 def now_ms() -> int:
     """Return the time in ms since 1970."""
     return time.time_ns() // 1_000_000
+
+
+async def send_again(admin: AdminClient, stored: StoredMessage, group: str) -> SendResult:
+    """Send a message to its topic again, with its body and its sender's properties, by a producer of a group."""
+    old = stored.message
+    message = Message(stored.topic, old.body, old.tags, old.keys, 0, sender_properties(old.properties), old.flag)
+    async with producer(admin, group) as sender:
+        return await sender.send(message)
 
 
 async def trace_send(admin: AdminClient, sender: Producer, message: Message, sent: SendResult, cost_ms: int) -> None:

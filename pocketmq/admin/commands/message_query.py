@@ -8,14 +8,12 @@ from pocketmq.admin.api.message_search import EVER, MAX_NUM, by_any_id, by_key, 
 from pocketmq.admin.api.message_trace import TraceEvent, trace_events
 from pocketmq.admin.api.message_tracks import message_tracks
 from pocketmq.admin.api.queue_reading import address_of, pull
-from pocketmq.admin.api.sending import producer
+from pocketmq.admin.api.sending import send_again
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.formats import java_text, time_seconds
 from pocketmq.admin.message_texts import as_document, details, send_result_text, write_body
 from pocketmq.admin.output import Table
-from pocketmq.client.message import Message
-from pocketmq.client.message_check import sender_properties
 from pocketmq.client.trace import PUB, SUB_AFTER, TRACE_TOPIC
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.runtime.command_line.option_types import ADDRESS, WholeNumber
@@ -87,11 +85,8 @@ async def _consume_directly(run: Run, group: str, client_id: str, stored: Stored
 
 
 async def _send_again(run: Run, msg_id: str, stored: StoredMessage) -> dict[str, Any]:
-    old = stored.message
-    message = Message(stored.topic, old.body, old.tags, old.keys, 0, sender_properties(old.properties), old.flag)
     run.say(f"prepare resend msg. originalMsgId={msg_id}", nl=False)
-    async with producer(run.admin, "ReSendMsgById") as sender:
-        sent = await sender.send(message)
+    sent = await send_again(run.admin, stored, "ReSendMsgById")
     run.say(send_result_text(sent))
     result: dict[str, Any] = msgspec.to_builtins(sent)
     return result

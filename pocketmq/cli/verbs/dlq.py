@@ -10,7 +10,6 @@ from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.cli.verbs import running
 from pocketmq.cli.verbs.running import counted, document, moment, show
-from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.command_line.commands import complain, say, warn
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.peer_text import clipped, escaped_json
@@ -94,21 +93,12 @@ async def _resend(admin: AdminClient, options: SimpleNamespace) -> int:
         if not running.is_agreed(about):
             return 1
     rows, failed = [], 0
-    is_checked = options.again
-    for stored in letters:
-        try:
-            if not options.again and await dead_letters.is_sent_again(admin, stored):
-                rows.append(_told(stored, None, options.json))
-                continue
-            sent = await dead_letters.send_again(admin, stored)
-        except (RemotingError, AdminError) as failure:
+    async for one in dead_letters.resend(admin, letters, options.again):
+        if one.failure is not None:
             failed += 1
-            complain(f"{stored.message.msg_id}: {reason(failure)}")
-            continue
-        rows.append(_told(stored, sent, options.json))
-        if not is_checked:
-            await dead_letters.check_is_found(admin, stored)
-            is_checked = True
+            complain(f"{one.stored.message.msg_id}: {reason(one.failure)}")
+        else:
+            rows.append(_told(one.stored, one.sent, options.json))
     if options.json:
         document(rows)
     else:
