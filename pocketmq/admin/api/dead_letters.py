@@ -8,7 +8,7 @@ deletes it first. The index must be on (messageIndexEnable, the default), which 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -16,7 +16,15 @@ from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.api.message_search import by_unique_key
 from pocketmq.admin.api.queue_reading import FOUND, limits, pull, queues_to_read
 from pocketmq.admin.api.stored_messages import StoredMessage
-from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, delete_topic, queue_status, topic_names
+from pocketmq.admin.api.topics import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    QueueStatus,
+    delete_topic,
+    queue_status,
+    queue_status_at,
+    topic_names,
+)
 from pocketmq.client.message import RETRY_TOPIC, encode_properties, now_ms
 from pocketmq.client.message_check import sender_properties
 from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID, WRITE
@@ -33,6 +41,7 @@ INDEX_WAIT_S: Final = 10.0
 _INDEX_POLL_S: Final = 0.1
 _COMPRESSION: Final = COMPRESSED_FLAG | 0x700
 _ANY_QUEUE: Final = -1
+_CONCURRENT_MAX: Final = 16
 _STORED: Final = {
     ResponseCode.FLUSH_DISK_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -88,7 +97,11 @@ class Outcome(NamedTuple):
 
 async def counts(admin: AdminClient) -> list[DeadLetterCount]:
     """Return the numbers of dead letters of all groups that have any, or had some."""
-    return [await count_in(admin, name) for name in await dead_letter_topics(admin)]
+    found = []
+    for name in await dead_letter_topics(admin):
+        rows = await queue_status(admin, name)
+        found.append(_count(name, rows))
+    return found
 
 
 async def dead_letter_topics(admin: AdminClient) -> list[str]:
@@ -96,11 +109,25 @@ async def dead_letter_topics(admin: AdminClient) -> list[str]:
     return sorted(name for name in await topic_names(admin) if name.startswith(DLQ_PREFIX))
 
 
-async def count_in(admin: AdminClient, topic: str) -> DeadLetterCount:
-    """Return the number of dead letters in a group's dead-letter topic."""
-    rows = await queue_status(admin, topic)
-    count = sum(max(row.max_offset - row.min_offset, 0) for row in rows)
-    return DeadLetterCount(topic.removeprefix(DLQ_PREFIX), count, max(row.last_update_ms for row in rows))
+async def counts_at(admin: AdminClient, address: str, topics: Iterable[str]) -> list[DeadLetterCount]:
+    """Return the numbers of dead letters that one broker has in dead-letter topics; it may not have all of them."""
+    turns = asyncio.Semaphore(_CONCURRENT_MAX)
+
+    async def count(topic: str) -> DeadLetterCount | None:
+        async with turns:
+            try:
+                return _count(topic, await queue_status_at(admin, address, topic))
+            except RemotingError as refusal:
+                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                return None
+
+    return [one for one in await asyncio.gather(*map(count, topics)) if one is not None]
+
+
+def _count(topic: str, rows: Sequence[QueueStatus]) -> DeadLetterCount:
+    number = sum(max(row.max_offset - row.min_offset, 0) for row in rows)
+    return DeadLetterCount(topic.removeprefix(DLQ_PREFIX), number, max((row.last_update_ms for row in rows), default=0))
 
 
 async def count_of(admin: AdminClient, group: str) -> int:

@@ -2,10 +2,23 @@
 
 from typing import Final
 
-from pocketmq.console.pages import access, charts, clients, cluster, configuration, groups, sign_in, topics
+from pocketmq.console.pages import (
+    access,
+    charts,
+    clients,
+    cluster,
+    configuration,
+    dead_letters,
+    delayed,
+    groups,
+    message,
+    messages,
+    sign_in,
+    topics,
+)
 
-_MODULES: Final = (cluster, topics, groups, clients, access, configuration, charts)
+_MODULES: Final = (cluster, topics, groups, messages, dead_letters, delayed, clients, access, configuration, charts)
 """In the order of the menu."""
 
 MENU: Final = tuple(module.MENU for module in _MODULES)
-ROUTES: Final = tuple(route for module in (*_MODULES, sign_in) for route in module.ROUTES)
+ROUTES: Final = tuple(route for module in (*_MODULES, message, sign_in) for route in module.ROUTES)

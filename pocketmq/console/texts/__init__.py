@@ -13,7 +13,7 @@ from typing import Final
 from markupsafe import Markup
 
 LANGUAGES: Final = {"en": "English", "zh": "中文"}
-_FAMILIES: Final = ("frame", "cluster", "topics", "groups", "access", "charts")
+_FAMILIES: Final = ("frame", "cluster", "topics", "groups", "messages", "delayed", "access", "charts")
 _ORDER: Final = tuple(LANGUAGES)
 
 
