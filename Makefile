@@ -4,6 +4,7 @@
 # make test-long    all tests, with many random cases in place of few
 # make test-quick   the quick ones of the tests without a JVM, Go and Spark
 # make setup   only create .venv                make jar     the data source of Spark in Java
+# make docs    the documentation site, in build/site; fails for a broken link
 # make lane    build the compiled lane anew, after a change of its sources; needs cargo
 # make clean   delete everything that was built
 # make bench   PocketMQ beside Apache 4.9.4 and a server in C that does the least (needs cc)
@@ -47,7 +48,7 @@ JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar lane demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-hostile check-image release clean
+.PHONY: help setup jar lane docs demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-hostile check-image release clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -86,7 +87,7 @@ $(VENV)/.spark: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
 	$(call install,spark$(COMMA)grpc)
 
 $(VENV)/.dev: pyproject.toml $(LANE_SOURCES) | $(VENV)/bin/pip
-	$(call install,spark$(COMMA)grpc$(COMMA)console$(COMMA)dev)
+	$(call install,spark$(COMMA)grpc$(COMMA)console$(COMMA)docs$(COMMA)dev)
 	@touch $(VENV)/.spark
 
 COMMA := ,
@@ -100,6 +101,10 @@ jar: $(VENV)/.spark
 lane: $(VENV)/bin/pip
 	@rm -f pocketmq/lane/_lane*.so $(VENV)/.dev $(VENV)/.spark
 	@$(MAKE) --no-print-directory setup
+
+docs: $(VENV)/.dev
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo "the site is in build/site"
 
 demo: $(VENV)/.spark jar
 	@$(PY) -m demo $(DEMO_ARGS)
