@@ -1,9 +1,14 @@
 """Synchronous facade of the asyncio client, for programs without an event loop.
 
-    from pocketmq.sync import Producer
+    from pocketmq.sync import Producer, PushConsumer
 
     with Producer("127.0.0.1:9876", "orders") as producer:
         producer.send("TopicTest", b"hello", tag="a")
+
+    consumer = PushConsumer("127.0.0.1:9876", "billing", start="first")
+    consumer.subscribe("TopicTest")
+    with consumer:
+        for message in consumer: ...
 
 The methods are those of the asyncio classes, with the same arguments, results and errors. A client has a thread with a loop
 of its own, and may be used by several threads.
@@ -11,12 +16,16 @@ of its own, and may be used by several threads.
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
+from pocketmq.client import consumer
 from pocketmq.client import producer as asynchronous
 from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.consuming.consumer_options import ConsumerOptions
+from pocketmq.client.consuming.consumption import Listener, taken_by_loop
+from pocketmq.client.consuming.held_queues import Start
 from pocketmq.client.loop_thread import LoopThread
 from pocketmq.client.message import Message, MessageExt
 from pocketmq.client.message_check import MESSAGE_SIZE_MAX
@@ -25,7 +34,10 @@ from pocketmq.client.sending.message_sender import SEND_TIMEOUT_S, Select
 from pocketmq.client.sending.outgoing import COMPRESS_OVER, SendResult
 from pocketmq.client.sending.transaction import Check, Transaction, TransactionState
 
-__all__ = ["Producer", "SyncTransaction"]
+__all__ = ["Producer", "PushConsumer", "SyncTransaction"]
+
+
+T = TypeVar("T")
 
 
 class SyncTransaction:
@@ -92,12 +104,7 @@ class Producer:
                 compress_over=compress_over, trace=trace, send_latency_fault=send_latency_fault,
             )  # fmt: skip
 
-        self._thread = LoopThread("synchronous producer")
-        try:
-            self._producer = self._thread.call(make())
-        except BaseException:
-            self._thread.close()
-            raise
+        self._thread, self._producer = _started("synchronous producer", make)
 
     def __enter__(self) -> Self:
         self.start()
@@ -178,11 +185,102 @@ class Producer:
         self._thread.call(self._producer.create_topic(topic, queues))
 
 
-def _in_thread(check: Check) -> Check:
-    """Return a check that runs in a thread, so that it does not hold up the loop."""
+class PushConsumer:
+    """pocketmq.PushConsumer for synchronous programs. Listeners are called in threads of a pool, so they may block.
 
-    async def checked(message: MessageExt) -> TransactionState:
-        outcome = await asyncio.to_thread(check, message)
+    Each thread that iterates has a loop of its own over the messages, as each task has with `async for`.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        start: Start = "last",
+        access: Access = PLAIN,
+        **arguments: Unpack["ConsumerArguments"],
+    ) -> None:
+        """The arguments are those of pocketmq.PushConsumer."""
+
+        async def make() -> consumer.PushConsumer:
+            return consumer.PushConsumer(namesrv, group, start, access, **arguments)
+
+        self._thread, self._consumer = _started("synchronous consumer", make)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._thread.call_in_own_task(self._consumer.__aexit__(kind, error, trace))
+        finally:
+            self._thread.close()
+
+    def subscribe(self, topic: str, listener: Listener = taken_by_loop, tags: str = "*", *, sql: str | None = None) -> None:
+        """Call `listener` with each message of a topic. Without a listener, iteration over the consumer takes them."""
+        if callable(listener) and listener is not taken_by_loop:
+            listener = _in_thread(listener)
+
+        async def subscribe() -> None:
+            self._consumer.subscribe(topic, listener, tags, sql=sql)
+
+        self._thread.call(subscribe())
+
+    def start(self) -> None:
+        """Join the group."""
+        self._thread.call(self._consumer.start())
+
+    def close(self) -> None:
+        """Leave the group and end the thread; a second call does nothing."""
+        if self._thread.is_open:
+            try:
+                self._thread.call(self._consumer.close())
+            finally:
+                self._thread.close()
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        """Yield messages. Asking for the next one acknowledges the last one; iteration ends when the consumer is closed."""
+        messages = aiter(self._consumer)
+
+        async def next_message() -> MessageExt | None:
+            return await anext(messages, None)
+
+        while (message := self._thread.call_in_own_task(next_message())) is not None:
+            yield message
+
+    def ack(self, message: MessageExt) -> None:
+        """Count a message from iteration as consumed."""
+        self._thread.call(self._consumer.ack(message))
+
+    def nack(self, message: MessageExt, delay_level: int = 0) -> None:
+        """Have a message from iteration delivered again."""
+        self._thread.call(self._consumer.nack(message, delay_level))
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """Further arguments of a push consumer."""
+
+    ordered: bool
+    broadcast: bool
+    concurrency: int | None
+    options: ConsumerOptions
+
+
+def _started(name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> tuple[LoopThread, T]:
+    """Return a thread with a loop, and the client that was made in it."""
+    thread = LoopThread(name)
+    try:
+        return thread, thread.call(make())
+    except BaseException:
+        thread.close()
+        raise
+
+
+def _in_thread(callback: Callable[[MessageExt], Any]) -> Callable[[MessageExt], Coroutine[Any, Any, Any]]:
+    """Return a callback that runs in a thread, so that it does not hold up the loop."""
+
+    async def called(message: MessageExt) -> Any:
+        outcome = await asyncio.to_thread(callback, message)
         return await outcome if inspect.isawaitable(outcome) else outcome
 
-    return checked
+    return called

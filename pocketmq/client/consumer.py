@@ -26,7 +26,6 @@ from typing import Final
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.broker_requests import CR_SUCCESS, CR_THROW_EXCEPTION, ConsumeMessageDirectlyResult
 from pocketmq.client.client_instance import ClientInstance
-from pocketmq.client.consuming.consume_hook import Hooks
 from pocketmq.client.consuming.consumer_options import DEFAULT_INSTANCE, ConsumerOptions
 from pocketmq.client.consuming.consumption import Consumption, taken_by_loop
 from pocketmq.client.consuming.group_member import GroupMember
@@ -96,7 +95,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
         self._consumption = Consumption[ProcessQueue](
             PushSource(instance, group, queues, options, ordered, broadcast),
             self._listeners,
-            Hooks(group, instance.client_id, options.hooks),
+            self._hooks(instance, group, options),
             queues.rates,
             concurrency,
             options.auto_ack,
@@ -147,8 +146,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
         self._queues.ready.close()
         await self._queues.drop(list(self._queues.held))
         await self._consumption.close()
-        self._lifecycle.close()
-        await self.instance.close(self.group)
+        await self._leave(self.instance, self.group)
 
     def finish(self) -> None:
         """Take no further message, not even pulled ones; `close` must still be called. May be called by a listener."""

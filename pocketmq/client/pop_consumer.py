@@ -14,7 +14,6 @@ from typing import Final
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.consume_rates import ConsumeRates
-from pocketmq.client.consuming.consume_hook import Hooks
 from pocketmq.client.consuming.consumer_options import ConsumerOptions
 from pocketmq.client.consuming.consumption import Consumption
 from pocketmq.client.consuming.held_queues import PAUSE_S, cancelled, from_where
@@ -63,7 +62,8 @@ class PopConsumer(Listening[Popped]):
         """`concurrency`: number of messages consumed at the same time. `invisible_ms`: time after which the messages of a
         client that died are handed out again.
 
-        Of the options, `max_reconsume_times`, `pull_batch_size`, `auto_ack`, `release_timeout_s` and `hooks` apply.
+        Of the options, `max_reconsume_times`, `pull_batch_size`, `auto_ack`, `release_timeout_s`, `hooks` and `trace`
+        apply.
         """
         if start not in _INIT_MODE:
             raise ValueError(f"start must be 'first' or 'last', not {start!r}")
@@ -78,7 +78,7 @@ class PopConsumer(Listening[Popped]):
         self._start, self._concurrency, self._invisible_ms, self._options = start, concurrency, invisible_ms, options
         self._source = PopSource(self.instance, group, invisible_ms, options.max_reconsume_times)
         self._rates: dict[str, ConsumeRates] = {}
-        hooks = Hooks(group, self.instance.client_id, options.hooks)
+        hooks = self._hooks(self.instance, group, options)
         self._consumption = Consumption[Popped](
             self._source, self._listeners, hooks, self._rates, concurrency, options.auto_ack
         )
@@ -125,8 +125,7 @@ class PopConsumer(Listening[Popped]):
         await self._source.close(None if self._consumption.has_listeners else self._options.release_timeout_s)
         await self._consumption.close()
         await self._source.returned()
-        self._lifecycle.close()
-        await self.instance.close(self.group)
+        await self._leave(self.instance, self.group)
 
     def _consumer_data(self) -> ConsumerData:
         return ConsumerData(

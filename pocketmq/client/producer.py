@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Self, TypedDict, Unpack, overload
 
+from pocketmq.client import spans
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.lifecycle import Lifecycle
@@ -145,9 +146,11 @@ class Producer:
         if callable(second):
             second, select = None, second
         message = message_of(what, second, fields)
-        out = outgoing(message, self._message_size_max, self._compress_over)
         began_ms = now_ms()
-        result = await self._sender.send(out, select, timeout_s)
+        with spans.sending(self.group, [message]) as ((message,), span):
+            out = outgoing(message, self._message_size_max, self._compress_over)
+            result = await self._sender.send(out, select, timeout_s)
+            spans.sent(span, result.msg_id)
         self._add_trace(message, result, began_ms)
         return result
 
@@ -160,8 +163,9 @@ class Producer:
         Raises ValueError for an empty batch, several topics, or a delay (brokers do not schedule members), else as `send`.
         """
         self._lifecycle.check_started()
-        out, began_ms = outgoing_batch(messages, self._message_size_max), now_ms()
-        result = await self._sender.send(out, select, timeout_s)
+        began_ms = now_ms()
+        with spans.sending(self.group, messages) as (messages, _):
+            result = await self._sender.send(outgoing_batch(messages, self._message_size_max), select, timeout_s)
         for message, msg_id, offset_msg_id in zip(
             messages, result.msg_id.split(","), result.offset_msg_id.split(","), strict=False
         ):
@@ -189,7 +193,8 @@ class Producer:
     async def send_oneway(self, message: Message, select: Select | None = None) -> None:
         """Send without waiting for an answer. Raises as `send` for failures before the broker has the message."""
         self._lifecycle.check_started()
-        await self._sender.send_oneway(outgoing(message, self._message_size_max, self._compress_over), select)
+        with spans.sending(self.group, [message]) as ((message,), _):
+            await self._sender.send_oneway(outgoing(message, self._message_size_max, self._compress_over), select)
 
     def transaction(self, message: Message, timeout_s: float = SEND_TIMEOUT_S) -> Transaction:
         """Return a transaction, for `async with`: it sends the message as a half message, and commits or rolls it back.
@@ -202,7 +207,9 @@ class Producer:
         if is_delayed(checked(message).all_properties()):
             raise ValueError("a message of a transaction cannot be delayed")
         added = {TRAN_MSG: "true", PGROUP: self.group}
-        half = outgoing(message, self._message_size_max, self._compress_over, added, TRANSACTION_PREPARED_TYPE)
+        half = outgoing(
+            spans.carrying(message), self._message_size_max, self._compress_over, added, TRANSACTION_PREPARED_TYPE
+        )
         began_ms = now_ms()
         return Transaction(self._sender, half, timeout_s, lambda result: self._add_trace(message, result, began_ms, HALF))
 
@@ -212,7 +219,8 @@ class Producer:
         """Send a message and wait for the reply of its consumer. Raises RequestTimeout if none came in time, else as
         `send`."""
         self._lifecycle.check_started()
-        return await request_reply.request(self._sender, message, self._message_size_max, timeout_s, select)
+        with spans.sending(self.group, [message]) as ((message,), _):
+            return await request_reply.request(self._sender, message, self._message_size_max, timeout_s, select)
 
     async def recall(self, topic: str, recall_handle: str, timeout_s: float = SEND_TIMEOUT_S) -> str:
         """Recall a message that is not delivered yet; return its unique key. Raises RemotingError if it is too late."""

@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from pocketmq.client.message import MessageExt, now_ms
 
@@ -21,6 +21,8 @@ class ConsumeContext:
     began_ms: int
     spent_ms: float = 0.0
     failure: BaseException | None = None
+    marks: dict[object, Any] = field(default_factory=dict)
+    """Values that a hook keeps from `before_consume` to `after_consume`, by the hook."""
 
 
 class ConsumeHook(Protocol):

@@ -41,6 +41,8 @@ class ConsumerOptions:
     """Folder of the local offsets of broadcasting consumers; None: ~/.rocketmq_offsets."""
     hooks: tuple[ConsumeHook, ...] = ()
     """Called before and after each message."""
+    trace: bool | str = False
+    """True, or the trace topic, to send message traces of push and pop consumers."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a setting that is out of range."""

@@ -2,10 +2,15 @@
 
 from typing import Generic, Self, TypeVar
 
+from pocketmq.client.client_instance import ClientInstance
+from pocketmq.client.consuming.consume_hook import Hooks
+from pocketmq.client.consuming.consumer_options import ConsumerOptions
 from pocketmq.client.consuming.consumption import Consumption, Listener, MessageLoop, ReconsumeLater, taken_by_loop
 from pocketmq.client.consuming.subscription import subscription
+from pocketmq.client.consuming.trace_hook import TraceHook
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message import MessageExt
+from pocketmq.client.spans import IS_INSTALLED, SpanHook
 from pocketmq.remoting.bodies import SubscriptionData
 
 P = TypeVar("P")
@@ -15,11 +20,29 @@ class Listening(Generic[P]):
     """Base of push and pop consumers, whose `start` needs a subscription. `P` is the place of a message in its source."""
 
     _consumption: Consumption[P]
+    _trace: TraceHook | None = None
 
     def __init__(self) -> None:
         self._lifecycle = Lifecycle("the consumer")
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._listeners: dict[str, Listener] = {}
+
+    def _hooks(self, instance: ClientInstance, group: str, options: ConsumerOptions) -> Hooks:
+        """Return the hooks of the options, and those for traces and spans."""
+        hooks = list(options.hooks)
+        if options.trace:
+            self._trace = TraceHook(instance, group, options.trace)
+            hooks.append(self._trace)
+        if IS_INSTALLED:
+            hooks.append(SpanHook())
+        return Hooks(group, instance.client_id, hooks)
+
+    async def _leave(self, instance: ClientInstance, group: str) -> None:
+        """Send the last trace records, leave the group and close all connections."""
+        if self._trace is not None:
+            await self._trace.writer.close()
+        self._lifecycle.close()
+        await instance.close(group)
 
     async def start(self) -> None:
         """Begin to receive messages."""
