@@ -49,7 +49,7 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
         _say_ready(cluster)
         with _console(options.console, cluster.namesrv_address):
             _watch(cluster, stop_request)
-    except (NotReady, StartError) as failure:
+    except (NotReady, StartError, CommandError) as failure:
         cluster.stop()
         raise CommandError(str(failure)) from failure
     return 1 if cluster.stop() else 0

@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pocketmq.console.console import Console
-from pocketmq.console.pages import MENU, ROUTES
+from pocketmq.console.pages import MENU, MENU_OF, ROUTES
 from pocketmq.console.security import Protection
 from pocketmq.console.view import View
 
@@ -26,7 +26,7 @@ def make_app(console: Console) -> Starlette:
         exception_handlers={HTTPException: _not_served},
     )
     app.state.console = console
-    console.templates.globals["menu"] = MENU
+    console.templates.globals.update(menu=MENU, menu_of=MENU_OF)
     return app
 
 

@@ -74,9 +74,15 @@ async def _answered(view: View, answer: Answer) -> Response:
 
 
 def _sign_in(view: View) -> Response:
-    """Return the answer to a browser without an account; after the sign-in it gets the page that it asked for."""
+    """Return the answer to a browser without an account; after the sign-in it gets the page that it asked for.
+
+    A browser that follows a link of another site does not send the cookie of its session. It is told to open the page again,
+    and then sends it.
+    """
     request = view.request
     then = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        return view.render("again.html", then=then)
     return view.redirect("/sign-in", then=then if request.method == "GET" else "/")
 
 

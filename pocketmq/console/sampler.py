@@ -1,6 +1,7 @@
 """Samples of the brokers' figures of the last hour, from which the charts are drawn."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -53,16 +54,14 @@ class Sampler:
         now_ms = self._now_ms()
         for state in states:
             if state.runtime_info and (state.address in self.rings or len(self.rings) < BROKERS_MAX):
-                ring = self.rings.setdefault(state.address, deque(maxlen=SAMPLES_MAX))
-                ring.append(_sample(now_ms, state.runtime_info))
+                with contextlib.suppress(ValueError):  # a figure that is no number
+                    sample = _sample(now_ms, state.runtime_info)
+                    self.rings.setdefault(state.address, deque(maxlen=SAMPLES_MAX)).append(sample)
         oldest_ms = now_ms - int(INTERVAL_S * SAMPLES_MAX * 1000)
         for address in [address for address, ring in self.rings.items() if ring[-1].time_ms < oldest_ms]:
             del self.rings[address]
 
 
 def _sample(now_ms: int, info: Mapping[str, str]) -> Sample:
-    try:
-        disk_ratio = float(info.get("commitLogDiskRatio") or 0)
-    except ValueError:
-        disk_ratio = 0.0
+    disk_ratio = float(info.get("commitLogDiskRatio") or 0)
     return Sample(now_ms, first_rate(info.get("putTps", "")), first_rate(out_rates(info)), max(disk_ratio, 0.0))

@@ -108,12 +108,15 @@ class ConsoleThread:
         self._asked: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_ready = threading.Event()
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="console", daemon=True)
 
     def start(self) -> None:
-        """Start to serve."""
+        """Start to serve. Raises StartError."""
         self._thread.start()
         self._is_ready.wait()
+        if self._failure is not None:
+            raise StartError(f"the console cannot serve {self.server.url}: {self._failure}") from self._failure
 
     def stop(self) -> None:
         """Stop to serve, and wait until the thread has ended."""
@@ -128,6 +131,9 @@ class ConsoleThread:
         self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
         try:
             await self.server.start()
+        except Exception as failure:
+            self._failure = failure
+            return
         finally:
             self._is_ready.set()
         await self._asked.wait()

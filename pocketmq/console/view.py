@@ -190,7 +190,8 @@ class View:
 
     def set_cookie(self, answer: Response, name: str, value: str) -> None:
         """Give the browser a cookie that scripts and other sites do not get."""
-        answer.set_cookie(name, value, httponly=True, samesite="strict", path="/", secure=self.request.url.scheme == "https")
+        is_secure = self.request.headers.get("x-forwarded-proto", self.request.url.scheme) == "https"
+        answer.set_cookie(name, value, httponly=True, samesite="strict", path="/", secure=is_secure)
 
 
 def url(path: str, /, **query: object) -> str:

@@ -44,8 +44,9 @@ async def connected_producer(namesrv_address: str, client_id: str, group: str) -
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketMQ]:
+    """The server that all modules share: each test has topics of its own."""
     with PocketMQ(tmp_path_factory.mktemp("server"), clock="system") as running:
         yield running
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq.cli.processes import start_up
+from pocketmq.client.access import PLAIN
+from pocketmq.console.accounts import Accounts
+from pocketmq.console.config import ConsoleConfig
 
 ROOT, SECRET = "root", "rootSecret"
 ACCOUNTS = f"""\
@@ -89,6 +92,28 @@ def test_too_many_sessions_end_the_one_that_is_unused_for_longest(of_5, browser_
     browser.cookies.clear()
     browser.cookies.update(first)
     assert browser.get("/topics").url.path == "/sign-in"
+
+
+def test_a_link_of_another_site_opens_again_before_the_console_asks_for_an_account(of_5, browser_of):
+    browser = browser_of(of_5)
+    answer = browser.get("/topics?q=a&sort=-kind", headers={"sec-fetch-site": "cross-site"})
+    assert answer.url.path == "/topics"
+    assert 'content="0; url=/topics?q=a&amp;sort=-kind"' in answer.text
+    assert browser.get("/topics", headers={"sec-fetch-site": "same-origin"}).url.path == "/sign-in"
+
+
+async def test_a_session_ends_when_it_is_not_used(of_5):
+    now_s = [1000.0]
+    accounts = Accounts(ConsoleConfig(namesrv_addr=of_5, console_session_idle_minutes=1), PLAIN, lambda: now_s[0])
+    session = await accounts.sign_in(ROOT, SECRET)
+    for _ in range(3):
+        now_s[0] += 50
+        assert accounts.of(session).name == ROOT
+    now_s[0] += 61
+    assert accounts.of(session).name == ""
+    await accounts.end_idle()
+    assert accounts.count == 0
+    await accounts.close()
 
 
 def test_users_of_5_are_created_allowed_and_deleted_and_their_rights_decide(of_5, browser_of):

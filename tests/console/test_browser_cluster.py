@@ -86,7 +86,7 @@ def test_a_topic_is_created_sent_to_and_deleted_with_the_keyboard_alone(page):
     page.keyboard.press("Enter")
     page.wait_for_url("**/topic/sent?*")
     page.goto("/topic?name=by-keyboard")
-    assert "1 messages" in page.inner_text("main")
+    assert "messages: 1" in page.inner_text("main")
     for _ in range(3):
         to_element(page, "summary")
     page.keyboard.press("Enter")

@@ -65,7 +65,7 @@ def test_a_message_is_sent_and_counted(browser, topic):
     }
     sent = browser.submit(f"/topic?name={topic}", "/topic/send", **fields)
     assert "The message is sent" in sent.text
-    assert "NORMAL, 1 messages at 1 brokers" in browser.get(f"/topic?name={topic}").text
+    assert "NORMAL · messages: 1 · brokers: 1" in browser.get(f"/topic?name={topic}").text
 
 
 def test_a_property_without_a_value_is_refused(browser, topic):

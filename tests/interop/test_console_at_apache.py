@@ -41,7 +41,7 @@ def test_a_topic_is_created_sent_to_changed_and_deleted(browser: Browser) -> Non
     page = "/topic?name=from-console"
     sent = browser.submit(page, "/topic/send", topic="from-console", body="hello", keys="k1")
     assert "The message is sent" in sent.text
-    assert "NORMAL, 1 messages at 1 brokers" in browser.get(page).text
+    assert "NORMAL · messages: 1 · brokers: 1" in browser.get(page).text
     assert "The topic is changed." in browser.submit(page, "/topic/change", name="from-console", queues="3", perm="rw").text
     deleted = browser.submit(page, "/topic/delete", name="from-console", confirm="from-console")
     assert "The topic is deleted." in deleted.text

@@ -5,7 +5,6 @@ from typing import Final
 from pocketmq.console.pages import (
     access,
     charts,
-    clients,
     cluster,
     configuration,
     dead_letters,
@@ -13,12 +12,17 @@ from pocketmq.console.pages import (
     groups,
     message,
     messages,
+    producers,
     sign_in,
     topics,
 )
 
-_MODULES: Final = (cluster, topics, groups, messages, dead_letters, delayed, clients, access, configuration, charts)
+_MODULES: Final = (cluster, topics, groups, messages, dead_letters, delayed, producers, access, configuration, charts)
 """In the order of the menu."""
 
 MENU: Final = tuple(module.MENU for module in _MODULES)
 ROUTES: Final = tuple(route for module in (*_MODULES, message, sign_in) for route in module.ROUTES)
+MENU_OF: Final = {route.path: module.MENU[0] for module in _MODULES for route in module.ROUTES} | {
+    route.path: messages.MENU[0] for route in message.ROUTES
+}
+"""The row of the menu to which a page belongs."""

@@ -12,6 +12,7 @@ from pocketmq.admin.api.offsets import reset_offsets
 from pocketmq.admin.api.topics import group_names, is_of_group
 from pocketmq.client.versions import version_name
 from pocketmq.console.forms import WrongInput
+from pocketmq.console.pages.clients import show_client
 from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column
 from pocketmq.console.values import from_input
@@ -166,6 +167,7 @@ async def delete(view: View) -> Response:
 ROUTES: Final = (
     page("/groups", show_list),
     page("/group", show_group),
+    page("/client", show_client),
     action("/group/reset", reset),
     action("/group/delete", delete),
 )

@@ -15,8 +15,8 @@ TEXTS: Final = {
     "topics.with_special": ("also those of groups and of the system", "包括重试、死信和系统主题"),
     "topics.without_special": ("only those of clients", "仅普通主题"),
     "topics.about": (
-        "{kind}, {messages} messages at {brokers} brokers",
-        "{kind}，{brokers} 个 Broker 上共 {messages} 条消息",
+        "{kind} · messages: {messages} · brokers: {brokers}",
+        "{kind} · 消息数：{messages} · Broker 数：{brokers}",
     ),
     "topics.settings": ("Settings by broker", "各 Broker 上的配置"),
     "topics.read_queues": ("Read queues", "读队列数"),
