@@ -1,6 +1,7 @@
 """With access rules at the brokers the console asks for an account, and the broker's rights decide what it does."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from pocketmq.cli.processes import start_up
 from pocketmq.client.access import PLAIN
 from pocketmq.console.accounts import Accounts
 from pocketmq.console.config import ConsoleConfig
+from pocketmq.console.pages import access, configuration, groups, topics
 
 ROOT, SECRET = "root", "rootSecret"
 ACCOUNTS = f"""\
@@ -42,6 +44,22 @@ def of_4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = start_up(folder, "--memory", "--set", "aclEnable=true", "--set", f"rocketmqHome={folder}")
     yield server.address
     server.stop()
+
+
+CHANGES = {
+    "/topics/create": {"name": "new", "queues": "1", "kind": "NORMAL", "broker": ""},
+    "/topic/change": {"name": "TBW102", "queues": "1", "perm": "none"},
+    "/topic/delete": {"name": "orders", "confirm": "orders"},
+    "/topic/send": {"topic": "orders", "body": "x"},
+    "/group/reset": {"name": "g", "topic": "orders", "to": "earliest", "confirm": "g"},
+    "/group/delete": {"name": "g", "confirm": "g"},
+    "/user/save": {"new": "1", "name": "mallory", "password": "mallorySecret", "type": "Super"},
+    "/user/delete": {"name": "root", "generation": "5.x", "confirm": "root"},
+    "/user/acl": {"name": "bob", "resources": "Topic:*", "actions": "All", "decision": "Allow"},
+    "/user/acl/delete": {"name": "bob", "resource": "Topic:*"},
+    "/user/account": {"name": "mallory", "secret": "mallorySecret", "topic_perm": "PUB|SUB", "group_perm": "SUB"},
+    "/configuration/change": {"broker": "pocketmq", "key": "fileReservedTime", "value": "1"},
+}
 
 
 def signed_in(browser, name, secret):
@@ -114,6 +132,33 @@ async def test_a_session_ends_when_it_is_not_used(of_5):
     await accounts.end_idle()
     assert accounts.count == 0
     await accounts.close()
+
+
+def test_an_account_without_rights_changes_nothing(of_5, browser_of):
+    routes = (route for module in (topics, groups, access, configuration) for route in module.ROUTES)
+    assert set(CHANGES) == {route.path for route in routes if "POST" in route.methods}
+    root = signed_in(browser_of(of_5, console_write=True), ROOT, SECRET)
+    root.submit("/users", "/user/save", new="1", name="bob", password="bobSecret", type="Normal")
+    root.submit("/topics", "/topics/create", name="orders", queues="1", kind="NORMAL", broker="")
+    pages = (
+        "/topics?all=1",
+        "/topic?name=orders",
+        "/groups",
+        "/users",
+        "/user?name=bob",
+        "/configuration?q=fileReservedTime",
+    )
+    before = [main_of(root.get(page).text) for page in pages]
+    bob = signed_in(browser_of(of_5, console_write=True), "bob", "bobSecret")
+    for path, form in CHANGES.items():
+        answer = bob.submit("/sign-in", path, **form)
+        assert (answer.status_code, answer.url.path) == (403, path)
+    assert [main_of(root.get(page).text) for page in pages] == before
+
+
+def main_of(page: str) -> str:
+    """Return the content of a page without the tokens of its forms."""
+    return re.sub(r'value="[0-9a-f]{64}"', "", page.partition("<main")[2])
 
 
 def test_users_of_5_are_created_allowed_and_deleted_and_their_rights_decide(of_5, browser_of):

@@ -1,5 +1,6 @@
 """A broker or name server that hangs or is gone costs a page a few seconds at most, and the page says which one it is."""
 
+import socket
 import time
 
 import pytest
@@ -31,6 +32,17 @@ def test_a_broker_that_hangs_or_is_gone_is_named(own, browser_of):
     own.kill()
     assert browser.get("/").status_code == 200
     assert "no broker is registered" in browser.get("/topics").text
+
+
+@pytest.mark.parametrize("page", ["/", "/topics", "/topic?name=a", "/groups", "/charts/data"])
+def test_a_name_server_that_hangs_is_named_after_the_time_limit(browser_of, page):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        begin_s = time.monotonic()
+        answer = browser_of(address, console_request_timeout_seconds=1).get(page)
+    assert answer.status_code == 504
+    assert address in answer.text
+    assert time.monotonic() - begin_s < 10
 
 
 def test_a_name_server_that_is_gone_is_named(browser_of):
