@@ -2,15 +2,17 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from pocketmq.cli.processes import start_up
-from pocketmq.client.access import PLAIN
+from pocketmq.client.access import PLAIN, Access
 from pocketmq.console.accounts import Accounts
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.pages import access, configuration, groups, topics
+from pocketmq.remoting.signature import Credentials
 
 ROOT, SECRET = "root", "rootSecret"
 ACCOUNTS = f"""\
@@ -118,6 +120,21 @@ def test_a_link_of_another_site_opens_again_before_the_console_asks_for_an_accou
     assert answer.url.path == "/topics"
     assert 'content="0; url=/topics?q=a&amp;sort=-kind"' in answer.text
     assert browser.get("/topics", headers={"sec-fetch-site": "same-origin"}).url.path == "/sign-in"
+
+
+def test_the_consoles_own_account_samples_and_gives_its_rights_to_no_visitor(of_5, browser_of):
+    root = signed_in(browser_of(of_5, Access(Credentials(ROOT, SECRET)), console_write=True), ROOT, SECRET)
+    for _ in range(100):
+        if root.get("/charts/data").json()["brokers"]:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("the console samples no broker")
+    root.submit("/users", "/user/save", new="1", name="carol", password="carolSecret", type="Normal")
+    root.cookies.clear()
+    assert root.get("/charts/data").url.path == "/sign-in"
+    carol = signed_in(root, "carol", "carolSecret")
+    assert carol.get("/charts/data").json() == {"brokers": {}}
 
 
 async def test_a_session_ends_when_it_is_not_used(of_5):
