@@ -1,6 +1,7 @@
 """Time lines of delayed messages as shapes of an SVG: bars by hour or day of the due time, and levels by their delay."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pocketmq.admin.api.delayed import LevelCount
@@ -16,7 +17,8 @@ _HOURS_MAX: Final = 96
 _DAYS_MAX: Final = 800
 
 
-class Bar(NamedTuple):
+@dataclass(frozen=True)
+class Bar:
     """The messages due in [begin_ms, end_ms), and the place of their bar in the picture."""
 
     begin_ms: int
@@ -28,7 +30,8 @@ class Bar(NamedTuple):
     height: float
 
 
-class LevelBar(NamedTuple):
+@dataclass(frozen=True)
+class LevelBar:
     """The pending messages of a level: they are due between now and its delay from now."""
 
     level: int

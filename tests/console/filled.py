@@ -3,6 +3,7 @@
 import asyncio
 import json
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 from pocketmq import Message, Producer
 from tests.interop.patience import wait
@@ -20,7 +21,7 @@ def fill(namesrv: str, broker: str) -> None:
         messages(connection)
         by_level(connection)
         by_timer(connection)
-    asyncio.run(send_traced(namesrv))
+    send_traced(namesrv)
 
 
 def messages(connection: Connection) -> None:
@@ -50,6 +51,7 @@ def make_dead(connection: Connection, group: str, count: int, topic: str = "Boug
     connection.wait_for_max_offset(topic, 0, before + count)
     for sent in connection.read_queue(topic, 0, group)[-count:]:
         connection.send_back(group, sent, -1)
+    connection.commit(group, topic, 0, before + count)
     wait(lambda: _dead(connection, group) == count, "the dead letters", PATIENCE_S)
 
 
@@ -57,8 +59,13 @@ def _dead(connection: Connection, group: str) -> int:
     return connection.max_offset(f"%DLQ%{group}", 0) if f"%DLQ%{group}" in connection.topic_table() else 0
 
 
-async def send_traced(namesrv: str) -> None:
-    """Send a message with a trace."""
+def send_traced(namesrv: str) -> None:
+    """Send a message with a trace. In a thread, as playwright has a loop in this one."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(asyncio.run, _send_traced(namesrv)).result()
+
+
+async def _send_traced(namesrv: str) -> None:
     async with Producer(namesrv, "traced", trace=True) as producer:
         await producer.send(Message("Traced", b"look at my trace", keys="traced-1"))
 

@@ -1,6 +1,5 @@
 """The console in headless Chromium at Apache's servers of 4.9.4 and 5.5.0: only with POCKETMQ_LONG=true."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -8,14 +7,10 @@ from playwright.sync_api import Browser
 
 from tests.console import filled
 from tests.console.browsing import Visitor, module_browser, served  # noqa: F401
-from tests.interop.conftest import need_java
-from tests.interop.patience import wait
-from tests.interop.servers import Apache, Cluster
+from tests.interop.conftest import apache_cluster
+from tests.interop.servers import Cluster
 from tests.interop.wire import Connection
-from tests.patience import PATIENCE_S
 from tests.support.amount import IS_LONG
-
-GET_BROKER_CLUSTER_INFO = 106
 
 pytestmark = [
     pytest.mark.interop,
@@ -26,20 +21,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module", params=["4.9.4", "5.5.0"])
 def apaches(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    need_java()
-    running = Cluster(tmp_path_factory.mktemp(f"apache-{request.param}"), Apache(request.param))
-    try:
-        running.start_broker()
-        with Connection(running.namesrv_address) as namesrv:
-            address = running.broker_address.encode()
-            wait(lambda: address in namesrv.ask(GET_BROKER_CLUSTER_INFO, {}).body, "the registration", PATIENCE_S)
+    with apache_cluster(tmp_path_factory.mktemp(f"console-{request.param}"), request.param) as running:
         with Connection(running.broker_address) as connection:
             filled.messages(connection)
             filled.by_level(connection)
-        asyncio.run(filled.send_traced(running.namesrv_address))
+        filled.send_traced(running.namesrv_address)
         yield running
-    finally:
-        running.close()
 
 
 @pytest.fixture

@@ -278,6 +278,6 @@ def test_a_link_that_is_wrong_is_refused(reader, path):
 
 
 def test_what_does_not_exist_is_said(reader):
-    assert reader.get("/messages?topic=Nothing").status_code == 502
+    assert reader.get("/messages?topic=Nothing").status_code == 404
     assert reader.get("/message?topic=Orders&broker=nobody&queue=0&offset=0").status_code == 502
     assert reader.get("/delayed/message?broker=nobody&id=1").status_code == 502

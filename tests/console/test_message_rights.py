@@ -15,13 +15,13 @@ accounts:
 - accessKey: operator
   secretKey: "12345678"
   admin: true
-- accessKey: viewer
+- accessKey: visitor
   secretKey: "87654321"
   admin: false
   defaultTopicPerm: SUB
   defaultGroupPerm: SUB
 """
-SECRETS = {"operator": "12345678", "viewer": "87654321"}
+SECRETS = {"operator": "12345678", "visitor": "87654321"}
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,9 @@ def changes(connection: Connection) -> dict[str, dict[str, str]]:
 
 def test_an_account_without_the_right_changes_nothing(server, browser_of, connection):
     before = {topic: connection.max_offset(topic, 0) for topic in ("Bought", "Later")}
-    viewer = signed_in(browser_of, server, "viewer")
+    visitor = signed_in(browser_of, server, "visitor")
     for path, form in changes(connection).items():
-        answer = viewer.submit("/sign-in", path, **form)
+        answer = visitor.submit("/sign-in", path, **form)
         refused = answer.status_code == 403 or "2 failed" in answer.text
         assert refused, (path, answer.status_code, answer.text)
     assert {topic: connection.max_offset(topic, 0) for topic in before} == before

@@ -67,7 +67,8 @@ class MessageRow:
     body_start: bytes | None
 
 
-class PageWanted(NamedTuple):
+@dataclass(frozen=True)
+class PageWanted:
     """What a page shows: messages stored in [begin_ms, end_ms), with one of some tags (only with the oldest first)."""
 
     count: int

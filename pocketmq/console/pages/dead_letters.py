@@ -116,8 +116,9 @@ async def resend(view: View) -> Response:
         async for one in dead_letters.resend(view.admin, [stored]):
             if one.failure is not None:
                 raise one.failure
-            done = "resent" if one.sent is not None else "resent_before"
-    return view.redirect("/dead-letters/group", done=done, group=group)
+            if one.sent is None:
+                return view.redirect("/dead-letters/group", "resent_before", group=group)
+    return view.redirect("/dead-letters/group", "resent", group=group)
 
 
 async def resend_all(view: View) -> Response:

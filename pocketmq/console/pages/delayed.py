@@ -186,17 +186,18 @@ async def show_message(view: View) -> Response:
 
 async def cancel(view: View) -> Response:
     view.form.confirm(view.form.required("id"))
-    return await _change(view, delayed.cancel, "cancelled")
+    await _change(view, delayed.cancel)
+    return view.redirect("/delayed", "cancelled")
 
 
 async def deliver_now(view: View) -> Response:
-    return await _change(view, delayed.deliver_now, "delivered")
+    await _change(view, delayed.deliver_now)
+    return view.redirect("/delayed", "delivered")
 
 
-async def _change(view: View, change: Callable[..., Awaitable[None]], done: str) -> Response:
+async def _change(view: View, change: Callable[..., Awaitable[None]]) -> None:
     address = await _address(view, view.form.required("broker"))
     await change(view.admin, address, view.form.whole("physicalOffset", 0, _EVER))
-    return view.redirect("/delayed", done=done)
 
 
 async def _address(view: View, broker_name: str) -> str:
@@ -211,7 +212,7 @@ async def advance(view: View) -> Response:
     for address in (await view.admin.brokers()).values():
         if (await _known(delayed.read_clock(view.admin, address), ClockResponseHeader(0, False))).is_virtual:
             await delayed.advance_clock(view.admin, address, ms)
-    return view.redirect("/delayed", done="advanced")
+    return view.redirect("/delayed", "advanced")
 
 
 ROUTES: Final = (

@@ -26,6 +26,7 @@ from pocketmq.console.routes import action, page
 from pocketmq.console.view import View
 from pocketmq.errors import MQError
 from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.dispatch import RemotingError
 
 GROUPS_MAX: Final = 50
 """Maximum number of groups whose consumption a page shows."""
@@ -128,13 +129,15 @@ async def send_again(view: View) -> Response:
         message = Message(form.required("to"), body, tags, keys, 0, sender_properties(old.properties), old.flag)
         async with producer(view.admin, PRODUCER_GROUP) as sender:
             sent = await sender.send(message)
+    except RemotingError:
+        raise
     except (MQError, TypeError) as failure:
         raise AdminError(str(failure)) from failure
     except ValueError as wrong:
         raise WrongInput("wrong.message", why=wrong) from None
     queue, queue_offset = sent.queue, sent.queue_offset
     where = {"topic": message.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": queue_offset}
-    return view.redirect("/message", done="sent_again", **where)
+    return view.redirect("/message", "sent_again", **where)
 
 
 ROUTES: Final = (page("/message", show), page("/message/body", download), action("/message/send-again", send_again))

@@ -13,10 +13,10 @@ TEXTS: Final = {
     ),
     "delayed.amount": ("Amount", "数量"),
     "delayed.unit": ("Unit", "单位"),
-    "delayed.seconds": ("seconds", "秒"),
-    "delayed.minutes": ("minutes", "分钟"),
-    "delayed.hours": ("hours", "小时"),
-    "delayed.days": ("days", "天"),
+    "delayed.unit_seconds": ("seconds", "秒"),
+    "delayed.unit_minutes": ("minutes", "分钟"),
+    "delayed.unit_hours": ("hours", "小时"),
+    "delayed.unit_days": ("days", "天"),
     "delayed.others": (
         "{brokers}: Apache's brokers tell how many messages wait at each delay level, and since 5.x how many timers each "
         "topic has. They cannot list them by due time, cancel one by its id, or deliver one now.",
