@@ -115,8 +115,9 @@ class Database:
         if self._is_postgresql:
             import psycopg
 
-            connection = psycopg.connect(self._where, autocommit=True, options=f"-c search_path={self._service}")
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._service}")
+            schema = f"shop_{self._service}"
+            connection = psycopg.connect(self._where, autocommit=True, options=f"-c search_path={schema}")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         else:
             folder = Path(self._where)
             folder.mkdir(parents=True, exist_ok=True)

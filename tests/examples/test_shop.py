@@ -157,7 +157,7 @@ def test_an_unpaid_order_times_out_after_half_an_hour_and_a_late_payment_is_refu
     before = available(shop)
     amount = order_now(shop, "unpaid", goods="book", count=2, coupon="coupon-3")["amount"]
     shop.mq.advance("29m59s")
-    time.sleep(0.2)  # time for a time-out that comes too early
+    time.sleep(0.2)  # a message that came too early would be consumed now
     assert state(shop, "unpaid") == "confirmed"
     shop.mq.advance("1s")
     until(lambda: state(shop, "unpaid") == "cancelled")
@@ -203,7 +203,7 @@ def test_a_message_is_tried_three_times_then_it_is_a_dead_letter(shop: RunningSh
 
     until(lambda: shop.mq.advance("1m") > 0 and attempts() == ATTEMPTS)
     shop.mq.advance("3h")
-    time.sleep(0.2)  # time for an attempt too many
+    time.sleep(0.2)  # another attempt would be made now
     assert attempts() == ATTEMPTS
     until(lambda: "points: the message paid of order broken is failed" in shop.problems())
     for service in ("points", "order"):
@@ -308,11 +308,11 @@ class Killing:
 
     def kill_one(self) -> None:
         part = self._random.choice([*SERVICES, *self._servers])
-        time.sleep(self._random.uniform(0.0, 0.4))  # kills come at random times
+        time.sleep(self._random.uniform(0.0, 0.4))  # the shop works in between
         self.killed[part] += 1
         if server := self._servers.get(part):
             server.kill()
-            time.sleep(self._random.uniform(0.0, 0.2))  # it stays away for a while
+            time.sleep(self._random.uniform(0.0, 0.2))  # the services notice that it is away
             server.start()
         else:
             self._shop.wait_ready(part)
