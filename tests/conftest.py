@@ -97,8 +97,8 @@ SLOW_FILES = frozenset(
 
 
 SPARK_ANALYTICS = "tests/spark_analytics/"
-NO_SESSION = ("bodies", "cluster", "connect", "log_end", "log_reading", "lost_bytes", "notebook", "options", "queue_pruning",
-              "session", "stream_kill", "worker_daemon")  # fmt: skip
+NO_SESSION = ("bodies", "cluster", "connect", "log_end", "log_reading", "lost_bytes", "newcomer", "notebook", "options",
+              "queue_pruning", "session", "stream_kill", "worker_daemon")  # fmt: skip
 """Files of `SPARK_ANALYTICS` whose tests do not use the shared Spark session: `test_spark_X.py`, `test_jvm_X.py`."""
 
 
