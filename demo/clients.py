@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
 JAVA_CLIENT, GO_CLIENT, OWN_CLIENT = "java-5.5.0", "go-2.1.2", "pocketmq-python"
 GRPC_CLIENT = "grpc-python-5.1.2"
 JAVA_MISSING = "a JDK (11 or newer) and Maven; Debian and Ubuntu: apt-get install default-jdk-headless maven"
@@ -55,7 +56,7 @@ def _java(say: Callable[[str], None]) -> Client:
     def build(folder: Path) -> None:
         _run(folder, "mvn", "-q", "-B", "package", "dependency:copy-dependencies")
 
-    target = _built("java", build, say) / "target"
+    target = _built(HERE / "java", build, say) / "target"
 
     def command(namesrv: str, broker: str, home: Path) -> list[str]:
         return ["java", f"-Duser.home={home}", "-cp", f"{target}/*:{target}/dependency/*", "tour.Tour", namesrv]
@@ -64,7 +65,7 @@ def _java(say: Callable[[str], None]) -> Client:
 
 
 def _go(say: Callable[[str], None]) -> Client:
-    binary = _built("go", lambda folder: _run(folder, "go", "build", "-o", "tour", "."), say) / "tour"
+    binary = _built(HERE / "go", lambda folder: _run(folder, "go", "build", "-o", "tour", "."), say) / "tour"
     return Client(GO_CLIENT, True, lambda namesrv, broker, home: [str(binary), namesrv, broker])
 
 
@@ -79,7 +80,7 @@ def grpc_consumer(say: Callable[[str], None]) -> Callable[[str, str, int], tuple
         _run(folder, sys.executable, "-m", "pip", "install", *options)
 
     try:
-        library = _built("grpc/python", install, say) / "lib"
+        library = _built(EXAMPLES / "grpc" / "python", install, say) / "lib"
     except BuildFailed as failure:
         say(f"{GRPC_CLIENT}: {failure}")
         return None
@@ -91,17 +92,17 @@ def grpc_consumer(say: Callable[[str], None]) -> Callable[[str, str, int], tuple
     return command
 
 
-def _built(language: str, build: Callable[[Path], None], say: Callable[[str], None]) -> Path:
-    """Return a built copy of examples/LANGUAGE, cached under the digest of its sources."""
-    source = EXAMPLES / language
+def _built(source: Path, build: Callable[[Path], None], say: Callable[[str], None]) -> Path:
+    """Return a built copy of a folder, cached under the digest of its sources."""
     files = sorted(path for path in source.rglob("*") if path.is_file() and "target" not in path.parts)
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
     cache = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq") / "demo"
-    name = language.replace("/", "-")
+    folder = source.relative_to(HERE.parent)
+    name = "-".join(folder.parts[1:])
     done = cache / f"{name}-{digest}"
     if done.exists():
         return done
-    say(f"building examples/{language}; the first time its client is downloaded ...")
+    say(f"building {folder}; the first time its client is downloaded ...")
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}.draft-") as scratch:
         draft = Path(scratch) / name
