@@ -16,6 +16,7 @@
 # make bench-store   speed of reading, recovering and verifying 1 GiB of log
 # make bench-replication   cost of replication for a master, beside Apache 4.9.4 in the same roles
 # make bench-grpc   cost of gRPC clients, beside the proxy and broker of Apache 5.5.0
+# make bench-clients   Python clients beside each other: PocketMQ's, Apache's in C++, the official one for gRPC
 # make bench-hostile   effect of 50 attacks on a healthy producer and consumer: about half an hour
 # make simulate SEEDS=10000   random histories of the store on a simulated disk with power cuts and errors
 # make check-set   a set of masters and slaves under kills and cut networks: which messages are lost, doubled, late
@@ -48,7 +49,7 @@ JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar lane docs demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-hostile check-image release clean
+.PHONY: help setup jar lane docs demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-clients bench-hostile check-image release clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -182,6 +183,9 @@ bench-replication: $(VENV)/.spark
 
 bench-grpc: $(VENV)/.spark
 	@$(PY) -m bench.grpc $(BENCH_ARGS)
+
+bench-clients: $(VENV)/.dev
+	@$(PY) -m bench.clients $(BENCH_ARGS)
 
 bench-hostile: $(VENV)/.spark
 	@$(PY) -m bench.hostile $(BENCH_ARGS)

@@ -28,6 +28,7 @@ class Serving:
     broker: str
     pids: Sequence[int]
     stop: Callable[[], object]
+    namesrv: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ def start_ours(folder: Path) -> Serving:
     except processes.NotReady:
         namesrv.stop()
         raise
-    return Serving(f"127.0.0.1:{port}", broker.address, [broker.process.pid], lambda: (broker.stop(), namesrv.stop()))
+    return Serving(
+        f"127.0.0.1:{port}", broker.address, [broker.process.pid], lambda: (broker.stop(), namesrv.stop()), namesrv.address
+    )
 
 
 def start_theirs(folder: Path) -> Serving:
