@@ -1,7 +1,8 @@
 """Spans of OpenTelemetry around sends and consumptions, where its library (`opentelemetry-api`) is installed.
 
 A message carries the context of its send in properties (`traceparent`), so that the span of its consumption is a child of
-the sender's. Names and attributes are those of the semantic conventions for messaging. Without the library nothing is done.
+the sender's. Names and attributes are those of the semantic conventions for messaging. Nothing is done without the
+library, or before the program has set it up.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,11 @@ else:
 SYSTEM: Final = "rocketmq"
 
 
+def _is_wanted() -> bool:
+    """Return whether the program has set up OpenTelemetry; only then is there anything to do."""
+    return IS_INSTALLED and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
 def _attributes(operation: str, group: str, message: Message | MessageExt) -> dict[str, Any]:
     found: dict[str, Any] = {
         "messaging.system": SYSTEM,
@@ -41,7 +47,7 @@ def _attributes(operation: str, group: str, message: Message | MessageExt) -> di
 
 def carrying(message: Message) -> Message:
     """Return a message with the present context in its properties; the given one stays as it is."""
-    if not IS_INSTALLED or not isinstance(message, Message):
+    if not _is_wanted() or not isinstance(message, Message):
         return message
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
@@ -51,7 +57,7 @@ def carrying(message: Message) -> Message:
 @contextmanager
 def sending(group: str, messages: Sequence[Message]) -> Iterator[tuple[list[Message], Any]]:
     """Send messages of one topic within a span. Gives them with its context, and the span: None without the library."""
-    if not IS_INSTALLED or not messages or not isinstance(messages[0], Message):  # the send refuses others
+    if not _is_wanted() or not messages or not isinstance(messages[0], Message):  # the send refuses others
         yield list(messages), None
         return
     attributes = _attributes("send", group, messages[0])
@@ -73,6 +79,8 @@ class SpanHook:
 
     def before_consume(self, consumed: ConsumeContext) -> None:
         """Begin the span of a message."""
+        if not _is_wanted():
+            return
         message, parent = consumed.message, propagate.extract(consumed.message.properties)
         attributes = _attributes("process", consumed.group, message)
         attributes["messaging.message.id"] = message.msg_id
@@ -85,6 +93,8 @@ class SpanHook:
 
     def after_consume(self, consumed: ConsumeContext) -> None:
         """End it. The former context is set again, not detached: `ack` may be called by another task than the loop's."""
+        if self not in consumed.marks:
+            return
         span, before = consumed.marks[self]
         if consumed.failure is not None:
             span.record_exception(consumed.failure)
