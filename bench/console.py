@@ -94,7 +94,7 @@ def _batch(first: int, queue: int) -> tuple[int, dict[str, object], bytes]:
 def start(folder: Path) -> tuple[str, Running]:
     """Start a name server and a broker; return the former's address."""
     namesrv = processes.start_namesrv(folder)
-    settings = {"brokerName": "broker-a", "maxMessageSize": "4194304"}
+    settings = {"brokerName": "broker-a", "maxTopicCreationsPerSecond": "0", "maxGroupCreationsPerSecond": "0"}
     broker = processes.start_broker(folder, namesrv.address, settings)
     stop = lambda: (broker.stop(), namesrv.stop())  # noqa: E731
     return namesrv.address, Running("PocketMQ", broker.address, broker.process.pid, broker.boot_seconds, stop)

@@ -20,11 +20,11 @@ _COLORS: Final = 64
 SHOTS: Final[dict[str, tuple[str, str, Any, str]]] = {
     "cluster": ("/", "light", WIDE, "en-US"),
     "topics": ("/topics", "dark", WIDE, "en-US"),
-    "groups": ("/groups", "light", WIDE, "zh-CN"),
+    "groups": ("/groups", "light", WIDE, "en-US"),
     "message": (f"/messages?topic={filled.ORDERS}&key=order-7", "light", WIDE, "en-US"),
     "dead-letters": (f"/dead-letters/group?group={filled.GROUP}", "dark", NARROW, "en-US"),
     "delayed": ("/delayed", "dark", WIDE, "en-US"),
-    "delayed-phone": ("/delayed", "light", NARROW, "zh-CN"),
+    "delayed-phone": ("/delayed", "light", NARROW, "en-US"),
 }
 """Each with the address, the color scheme, the size and the language."""
 

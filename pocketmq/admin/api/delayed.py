@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pocketmq.admin.api.brokers import broker_config, runtime_info
 from pocketmq.admin.api.client import AdminClient, AdminError, document
+from pocketmq.admin.api.topics import queue_status_at
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Body, RemotingCommand
@@ -27,6 +28,7 @@ from pocketmq.remoting.headers.delay import (
 )
 from pocketmq.runtime.peer_text import clipped
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
+from pocketmq.store.format.message import SCHEDULE_TOPIC
 
 PAGE: Final = 256
 DETAILED_PAGE: Final = 8
@@ -118,13 +120,20 @@ async def deliver_now(admin: Caller, address: str, physical_offset: int) -> None
 async def level_counts(admin: AdminClient, address: str) -> list[LevelCount]:
     """Return the number of pending messages of each delay level that has had any, by level."""
     delays_ms = await level_delays_ms(admin, address)
-    found = []
+    spans: dict[int, tuple[int, int]] = {}
+    try:
+        for state in await queue_status_at(admin, address, SCHEDULE_TOPIC):
+            if state.max_offset > 0:
+                spans[state.queue.queue_id + 1] = state.min_offset, state.max_offset
+    except RemotingError as refusal:
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
     for name, value in (await runtime_info(admin, address)).items():
         offsets = _LEVEL_OFFSETS.fullmatch(f"{name}={value}")
-        if offsets is not None:
+        if offsets is not None:  # Apache's broker leaves out levels of which it has not delivered any
             level, delivered, end = map(int, offsets.groups())
-            found.append(LevelCount(level, delays_ms.get(level), max(end - delivered, 0)))
-    return sorted(found, key=lambda one: one.level)
+            spans[level] = delivered, end
+    return [LevelCount(level, delays_ms.get(level), max(end - begin, 0)) for level, (begin, end) in sorted(spans.items())]
 
 
 async def level_delays_ms(admin: AdminClient, address: str) -> dict[int, int]:
