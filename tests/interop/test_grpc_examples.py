@@ -15,7 +15,7 @@ from tests.interop.grpc.fronts import Front
 from tests.interop.servers import CLUSTER_NAME, JAVA_OPTIONS, ROOT
 from tests.patience import PATIENCE_S
 
-TOURS = ROOT / "examples" / "grpc"
+TOURS = toolchain.EXAMPLES / "grpc"
 COUNTS = {"TourNormal": 20, "TourFifo": 10, "TourTransaction": 3, "TourDelayed": 3}
 
 
@@ -28,23 +28,12 @@ def _node(home: Path) -> tuple[list[str | Path], dict[str, str]]:
 
 
 def _java(home: Path) -> tuple[list[str | Path], dict[str, str]]:
-    pom, sources = TOURS / "java" / "pom.xml", sorted((TOURS / "java").rglob("*.java"))
-    name = f"grpc-{toolchain.digest([pom])}"
-    libraries = toolchain.jars_of(pom, name)
-    classes = toolchain.compiled(name, libraries, sources, "gRPC example")
-    class_path = f"{classes}:{libraries}/*"
+    class_path = toolchain.project_class_path(TOURS / "java")
     return ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", "-cp", class_path, "tour.Tour"], {}
 
 
 def _go(home: Path) -> tuple[list[str | Path], dict[str, str]]:
-    toolchain.require_go()
-    folder = TOURS / "go"
-    built = toolchain.CACHE / "interop" / f"grpc-go-{toolchain.digest(sorted(folder.iterdir()))}"
-
-    def build(target: Path) -> None:
-        toolchain.run("go", "build", "-trimpath", "-o", target / "tour", ".", cwd=folder)
-
-    return [toolchain.made_once(built, "gRPC example in Go", build) / "tour"], {}
+    return [toolchain.project_binary(TOURS / "go")], {}
 
 
 LANGUAGES: dict[str, Callable[[Path], tuple[list[str | Path], dict[str, str]]]] = {

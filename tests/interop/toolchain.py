@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
 CACHE = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocketmq")
 CPP_PACKAGE = "rocketmq==0.4.4"  # of November 2019, the only wheel that contains the C++ client
 JAVA_VERSIONS = {"java_4_9_4": "4.9.4", "java_5_5_0": "5.5.0"}
@@ -77,6 +78,26 @@ def example_class_path(version: str) -> str:
     libraries = [jars(examples), *([jars(version)] if version == "4.9.4" else [])]
     runner = _compiled(examples, [HERE / "java" / "ExampleRunner.java"], "runner of examples")
     return ":".join([str(runner), *(f"{folder}/*" for folder in libraries)])
+
+
+def project_class_path(folder: Path) -> str:
+    """Return the class path of a Maven project of the examples: its classes, its resources, and the jars it depends on."""
+    pom, main = folder / "pom.xml", folder / "src" / "main"
+    name = f"{'-'.join(folder.relative_to(EXAMPLES).parts)}-{digest([pom])}"
+    libraries = jars_of(pom, name)
+    return f"{compiled(name, libraries, sorted(main.rglob('*.java')), 'example')}:{main / 'resources'}:{libraries}/*"
+
+
+def project_binary(folder: Path) -> Path:
+    """Return the program built of a Go module of the examples."""
+    require_go()
+    name = "-".join(folder.relative_to(EXAMPLES).parts)
+    built = CACHE / "interop" / f"{name}-{digest(sorted(folder.glob('*.go')) + sorted(folder.glob('go.*')))}"
+
+    def build(target: Path) -> None:
+        run("go", "build", "-trimpath", "-o", target / "tour", ".", cwd=folder)
+
+    return made_once(built, f"example {name}", build) / "tour"
 
 
 def class_archive(version: str, record: Callable[[Path], None]) -> Path:
