@@ -76,6 +76,7 @@ def by_level(connection: Connection) -> None:
     for number, level in enumerate((3, 3, 16, 18, 18)):
         about = {"UNIQ_KEY": f"LEVEL-{number}", "KEYS": f"later-{number}", "DELAY": str(level)}
         connection.send("Later", 0, b"by level %d" % level, about)
+    connection.wait_for_max_offset("SCHEDULE_TOPIC_XXXX", 17, 2)
 
 
 def by_timer(connection: Connection) -> None:

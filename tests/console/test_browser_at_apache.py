@@ -79,6 +79,7 @@ def test_a_dead_letter_is_sent_again_once(visitor, apaches):
 def test_the_delayed_page_shows_what_apache_tells_and_says_what_it_does_not(visitor):
     visitor.open("/delayed")
     visitor.sees("They cannot list them by due time")
-    assert "Level 18: 2" in visitor.page.content()
+    shown = visitor.page.locator("main").text_content() or ""
+    assert "Level 18: 2" in shown
     visitor.follow("Records that wait at delay levels")
     visitor.sees("LEVEL-0")
