@@ -9,6 +9,7 @@ TEXT_MAX: Final = 64 << 10
 JSON_MAX: Final = 256 << 10
 HEX_MAX: Final = 4 << 10
 """Limits of what a page shows of a body, in bytes."""
+_INDENTED_MAX: Final = 4 * JSON_MAX
 FORMS: Final = ("text", "json", "hex")
 _HEX_ROW: Final = 16
 
@@ -64,11 +65,16 @@ def _indented(body: bytes) -> str | None:
     """Return a JSON document with a line for each value; None for anything else, and for one that is too large."""
     if len(body) > JSON_MAX:
         return None
+    parts, size = [], 0
     try:
-        text = json.dumps(json.loads(body), ensure_ascii=False, indent=2)
+        for part in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(json.loads(body)):
+            size += len(part)
+            if size > _INDENTED_MAX:  # a deep document has many blanks before each value
+                return None
+            parts.append(part)
     except (ValueError, RecursionError):
         return None
-    return text if len(text) <= 4 * JSON_MAX else None
+    return "".join(parts)
 
 
 def _dump(data: bytes) -> str:

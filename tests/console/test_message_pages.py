@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pocketmq.console.bodies import shown as shown_body
 from pocketmq.testing import PocketMQ
 from tests.console import filled
 from tests.console.conftest import Browser, Opened
@@ -120,6 +121,13 @@ def test_a_body_is_shown_as_text_as_json_and_in_hex(reader, msg_id, form, text):
     page = message(reader, msg_id, topic, **({"as": form} if form else {}))
     assert text in page
     assert len(page) < 120_000
+
+
+def test_a_deep_document_is_shown_as_text():
+    deep = b"[" * 900 + b"1," * 100_000 + b"1" + b"]" * 900
+    assert shown_body(deep, "json").form == "text"
+    assert shown_body(b"[" * 100_000, "json").form == "text"
+    assert shown_body(b'{"a": "\\ud800"}', "json").text == '{\n  "a": "?"\n}'
 
 
 def test_a_body_is_downloaded_as_it_is(reader):

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from starlette.responses import Response, StreamingResponse
 
 from pocketmq.admin.api import dead_letters
-from pocketmq.admin.api.client import described
+from pocketmq.admin.api.client import Unreachable, described
 from pocketmq.admin.api.dead_letters import DeadLetterCount, Outcome
 from pocketmq.admin.api.message_pages import MessageRow, PageWanted
 from pocketmq.admin.api.queue_reading import message_at
@@ -144,7 +144,10 @@ async def resend_all(view: View) -> Response:
 
 
 async def _send(view: View, letters: list[StoredMessage], total: Resent) -> None:
+    """Send dead letters again. Raises Unreachable at the first server that does not answer: each would wait for it."""
     async for one in dead_letters.resend(view.admin, letters):
+        if isinstance(one.failure, Unreachable):
+            raise one.failure
         total.add(one)
 
 
