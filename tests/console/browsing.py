@@ -44,9 +44,11 @@ def module_browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(namesrv: str) -> Iterator[str]:
-    """Serve a console that may change things; give its address."""
-    config = ConsoleConfig(namesrv_addr=namesrv, console_port=0, console_write=True)
+def served(namesrv: str, timeout_s: int = 30) -> Iterator[str]:
+    """Serve a console that may change things; give its address. `timeout_s`: how long it waits for a server."""
+    config = ConsoleConfig(
+        namesrv_addr=namesrv, console_port=0, console_write=True, console_request_timeout_seconds=timeout_s
+    )
     thread = ConsoleThread(ConsoleServer(config, PLAIN))
     thread.start()
     yield thread.server.url

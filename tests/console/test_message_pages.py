@@ -31,7 +31,7 @@ def connection(server: PocketMQ) -> Iterator[Connection]:
 @pytest.fixture(scope="module")
 def reader(server: PocketMQ, browser_of: Opened) -> Browser:
     """A browser at a read-only console."""
-    return browser_of(server.namesrv_address)
+    return browser_of(server.namesrv_address, console_request_timeout_seconds=30)
 
 
 def shown(browser: Browser, path: str, **query: str) -> str:
@@ -151,7 +151,7 @@ def test_consumption_retries_and_trace_of_a_message_are_shown(reader, connection
 
 
 def test_a_message_is_sent_again_with_other_keys(server, browser_of, connection):
-    browser = browser_of(server.namesrv_address, console_write=True)
+    browser = browser_of(server.namesrv_address, console_request_timeout_seconds=30, console_write=True)
     (link,) = links(shown(browser, "/messages", topic=filled.ORDERS, key="order-9"), "/message?")
     query = dict(re.findall(r"(\w+)=([^&]*)", link))
     form = {**query, "to": "Again", "tags": "second", "keys": "again-9", "body": "edited"}
@@ -164,7 +164,7 @@ def test_a_message_is_sent_again_with_other_keys(server, browser_of, connection)
 
 
 def test_a_dead_letter_is_sent_again_once(server, browser_of, connection):
-    browser = browser_of(server.namesrv_address, console_write=True)
+    browser = browser_of(server.namesrv_address, console_request_timeout_seconds=30, console_write=True)
     filled.make_dead(connection, "Once", 4, "OnceTopic")
     assert ">Once</a>" in shown(browser, "/dead-letters")
     link = "/dead-letters/group?group=Once"
@@ -184,7 +184,7 @@ def test_a_dead_letter_is_sent_again_once(server, browser_of, connection):
 
 def test_dead_letters_are_sent_again_in_parts_if_there_are_many(server, browser_of, connection, monkeypatch):
     monkeypatch.setattr("pocketmq.console.pages.dead_letters.RESEND_S", 0.0)
-    browser = browser_of(server.namesrv_address, console_write=True)
+    browser = browser_of(server.namesrv_address, console_request_timeout_seconds=30, console_write=True)
     filled.make_dead(connection, "Many", 120, "ManyTopic")
     link, at, sent = "/dead-letters/group?group=Many", "", []
     while True:
@@ -230,7 +230,7 @@ def message_of_delayed(browser: Browser, msg_id: str) -> str:
 
 
 def test_a_delayed_message_is_cancelled_delivered_and_awaited(server, browser_of, connection):
-    browser = browser_of(server.namesrv_address, console_write=True)
+    browser = browser_of(server.namesrv_address, console_request_timeout_seconds=30, console_write=True)
 
     def change(msg_id: str, path: str, **fields: str) -> str:
         page = message_of_delayed(browser, msg_id)
@@ -263,7 +263,7 @@ ACTIONS = (
 @pytest.mark.parametrize("path", ACTIONS)
 def test_a_change_needs_a_console_that_writes_and_its_own_form(server, reader, browser_of, path):
     assert "read-only" in reader.post(path, data={"csrf": "x"}).text
-    browser = browser_of(server.namesrv_address, console_write=True)
+    browser = browser_of(server.namesrv_address, console_request_timeout_seconds=30, console_write=True)
     browser.get("/delayed")
     assert browser.post(path, data={"csrf": "x"}).status_code == 403
     foreign = {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}

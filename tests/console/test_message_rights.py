@@ -45,7 +45,7 @@ def connection(server: PocketMQ) -> Iterator[Connection]:
 
 
 def signed_in(browser_of: Opened, server: PocketMQ, name: str) -> Browser:
-    browser = browser_of(server.namesrv_address, console_write=True)
+    browser = browser_of(server.namesrv_address, console_request_timeout_seconds=30, console_write=True)
     answer = browser.submit("/sign-in", "/sign-in", accessKey=name, secretKey=SECRETS[name])
     assert answer.status_code == 200, answer.text
     return browser
@@ -77,7 +77,7 @@ def test_an_account_without_the_right_changes_nothing(server, browser_of, connec
 
 
 def test_who_is_not_signed_in_is_asked_to(server, browser_of, connection):
-    browser = browser_of(server.namesrv_address, console_write=True)
+    browser = browser_of(server.namesrv_address, console_request_timeout_seconds=30, console_write=True)
     for path, form in changes(connection).items():
         answer = browser.submit("/sign-in", path, **form)
         assert "Access key" in answer.text or answer.status_code == 403 or "2 failed" in answer.text, (path, answer.text)
