@@ -1,6 +1,6 @@
 """The auditor: reads the databases of all services and compares their books. Run it when the shop is at rest.
 
-    python -m shop.audit --database shop-data
+    python -m examples.shop.audit --database shop-data
 
 It prints the books and what is wrong with them, and exits with 1 if anything is.
 """
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from . import inbox, order, payment, points, reserving
-from .database import Database
-from .service import arguments
+from examples.shop import inbox, order, payment, points, reserving
+from examples.shop.database import Database
+from examples.shop.service import arguments
 
 RESERVING = ("stock", "coupon", "balance")
 

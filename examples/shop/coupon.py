@@ -1,7 +1,7 @@
 """Coupons: one of each, worth 5.00 off the price of an order."""
 
-from .reserving import Reserving
-from .service import start
+from examples.shop.reserving import Reserving
+from examples.shop.service import start
 
 COUPONS = [(f"coupon-{number}", 500, 1) for number in range(1, 201)]
 

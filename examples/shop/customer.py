@@ -1,7 +1,7 @@
 """A customer, and the customer's bank.
 
-python -m shop.customer order A1 apple 30 --coupon coupon-7 --account alice --money 300
-python -m shop.customer pay A1 700
+python -m examples.shop.customer order A1 apple 30 --coupon coupon-7 --account alice --money 300
+python -m examples.shop.customer pay A1 700
 """
 
 import argparse
@@ -10,9 +10,8 @@ import json
 import urllib.request
 from typing import Any
 
+from examples.shop.service import ORDERS
 from pocketmq import Message, Producer
-
-from .service import ORDERS
 
 
 async def place(producer: Producer, order_id: str, timeout_s: float = 15.0, **wanted: Any) -> dict[str, Any]:
@@ -39,7 +38,7 @@ async def _order(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m shop.customer")
+    parser = argparse.ArgumentParser(prog="python -m examples.shop.customer")
     parser.add_argument("--namesrv", default="127.0.0.1:9876")
     parser.add_argument("--payment", default="http://127.0.0.1:8090", help="URL of the payment service")
     commands = parser.add_subparsers(dest="command", required=True)

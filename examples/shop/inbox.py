@@ -5,9 +5,8 @@ message's tag, its key (the order's number) and the consumer group; a message's 
 twice has two. The row is written by the transaction that the message causes, so there are both or neither.
 """
 
+from examples.shop.database import ATTEMPTS, Transaction
 from pocketmq import MessageExt
-
-from .database import ATTEMPTS, Transaction
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS consumed (

@@ -12,10 +12,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from examples.shop.database import Transaction
+from examples.shop.service import ORDER_TIMEOUT, ORDERS, PAYMENTS, RESERVE, Service, arguments, start
 from pocketmq import Message, MessageExt, RequestTimeout, TransactionState
-
-from .database import Transaction
-from .service import ORDER_TIMEOUT, ORDERS, PAYMENTS, RESERVE, Service, arguments, start
 
 NEW, CONFIRMED, PAID, CANCELLED = "new", "confirmed", "paid", "cancelled"
 FINAL = (PAID, CANCELLED)

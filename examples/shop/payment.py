@@ -13,11 +13,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from examples.shop import inbox
+from examples.shop.database import Transaction
+from examples.shop.service import ORDERS, PAYMENTS, Service, arguments, start
 from pocketmq import MessageExt, MQError
-
-from . import inbox
-from .database import Transaction
-from .service import ORDERS, PAYMENTS, Service, arguments, start
 
 log = logging.getLogger("shop")
 

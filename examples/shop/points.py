@@ -5,11 +5,10 @@ The table is a journal of gains and losses, so that it does not matter which of 
 
 import json
 
+from examples.shop import inbox
+from examples.shop.database import Transaction
+from examples.shop.service import PAYMENTS, Service, arguments, start
 from pocketmq import MessageExt
-
-from . import inbox
-from .database import Transaction
-from .service import PAYMENTS, Service, arguments, start
 
 CENTS_A_POINT = 100
 TABLES = "CREATE TABLE IF NOT EXISTS points (order_id TEXT, reason TEXT, points BIGINT)"

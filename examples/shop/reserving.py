@@ -12,11 +12,10 @@ reservation in each service, and it only changes in this direction, so messages 
 import json
 from collections.abc import Sequence
 
+from examples.shop import inbox
+from examples.shop.database import Transaction
+from examples.shop.service import ORDERS, RESERVE, Service, arguments
 from pocketmq import MessageExt
-
-from . import inbox
-from .database import Transaction
-from .service import ORDERS, RESERVE, Service, arguments
 
 RESERVED, REFUSED, PAID, CANCELLED = "reserved", "refused", "paid", "cancelled"
 TABLES = """

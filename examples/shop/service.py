@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from examples.shop import inbox
+from examples.shop.database import Database
 from pocketmq import MessageExt, MQError, Producer, PushConsumer, ReconsumeLater, reply
-
-from . import inbox
-from .database import Database
 
 log = logging.getLogger("shop")
 
@@ -30,7 +29,7 @@ Handler = Callable[[MessageExt], Awaitable[None]]
 
 def arguments(service: str, **more: Any) -> argparse.Namespace:
     """Return the options of a service's command line. `more`: further options with their defaults."""
-    parser = argparse.ArgumentParser(prog=f"python -m shop.{service}")
+    parser = argparse.ArgumentParser(prog=f"python -m examples.shop.{service}")
     parser.add_argument("--namesrv", default="127.0.0.1:9876", help="HOST:PORT of the name server")
     parser.add_argument("--database", default="shop-data", help="folder for SQLite, or postgresql://USER@HOST/DATABASE")
     for name, default in more.items():
@@ -48,7 +47,7 @@ class Service:
         self.producer = Producer(options.namesrv, f"shop-{name}", check=check)
         self.consumer = PushConsumer(options.namesrv, f"shop-{name}", start="first", concurrency=8)
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """What the service does besides consuming."""
+        """Work besides consuming."""
 
     def consume(self, topic: str, tags: str, handler: Handler) -> None:
         """Have a handler consume the messages of a topic with these tags, `a || b`."""

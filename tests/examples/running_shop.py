@@ -42,9 +42,9 @@ class RunningShop:
         options = ["--namesrv", self.mq.namesrv_address, "--database", self.database]
         if service == "payment":
             options += ["--port", str(self._port)]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'examples'}"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (self._folder / f"{service}.log").open("ab") as out:
-            command = [sys.executable, "-m", f"shop.{service}", *options]
+            command = [sys.executable, "-m", f"examples.shop.{service}", *options]
             self._processes[service] = child_process.start_program(command, stdout=out, stderr=out, env=environment)
         self._starts = getattr(self, "_starts", dict.fromkeys(SERVICES, 0))
         self._starts[service] += 1
@@ -89,7 +89,7 @@ def until(is_so: Callable[[], bool], shown: Callable[[], object] = str, patience
     end_s = time.monotonic() + patience_s
     while not is_so():
         assert time.monotonic() < end_s, shown()
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 def free_port() -> int:

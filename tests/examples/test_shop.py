@@ -323,7 +323,7 @@ class Killing:
 
 
 def test_the_books_are_balanced_after_kills(shop: RunningShop, request: pytest.FixtureRequest) -> None:
-    kills = cases(6, 200)
+    kills = cases(4, 200)
     is_sqlite = not shop.database.startswith("postgresql:")
     killing = Killing(shop, None if is_sqlite else request.getfixturevalue("postgresql"), seed=kills)
     customers = Customers(shop, seed=kills)
