@@ -77,6 +77,7 @@ LONGEST_FILES = (
     "test_client_sends.py",
     "test_fair_share.py",
     "test_client_restart.py",
+    "test_shop.py",
     "test_pocketmq_command_line.py",
     "test_client_push.py",
     "test_spark_notebook.py",

@@ -117,6 +117,9 @@ class Database:
 
             schema = f"shop_{self._service}"
             connection = psycopg.connect(self._where, autocommit=True, options=f"-c search_path={schema}")
+            connection.execute(
+                "SELECT pg_advisory_lock(hashtext(%s))", [schema]
+            )  # another process may create the tables now
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         else:
             folder = Path(self._where)
@@ -125,6 +128,8 @@ class Database:
             connection.execute("PRAGMA journal_mode = WAL")  # readers, such as the auditor, do not wait for writers
         for statement in filter(str.strip, self._tables.split(";")):
             connection.execute(statement)
+        if self._is_postgresql:
+            connection.execute("SELECT pg_advisory_unlock_all()")
         return connection
 
     def close(self) -> None:

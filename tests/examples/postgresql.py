@@ -42,7 +42,7 @@ class Postgresql:
             user = pwd.getpwnam("nobody")
             os.chown(self._folder, user.pw_uid, user.pw_gid)
             self._options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
-        settings = ["-U", "shop", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+        settings = ["-U", "shop", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         initdb = [self._programs / "initdb", "-D", "data", *settings]
         subprocess.run(initdb, check=True, timeout=120, stdout=subprocess.DEVNULL, **self._options)
         self.start()

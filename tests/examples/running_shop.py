@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class RunningShop:
         self.mq, self.database, self._folder = mq, database, folder
         self._port = free_port()
         self._processes: dict[str, Process] = {}
+        self._starts = Counter[str]()
         folder.mkdir(parents=True, exist_ok=True)
         for service in SERVICES:
             self.start(service)
@@ -46,7 +48,6 @@ class RunningShop:
         with (self._folder / f"{service}.log").open("ab") as out:
             command = [sys.executable, "-m", f"examples.shop.{service}", *options]
             self._processes[service] = child_process.start_program(command, stdout=out, stderr=out, env=environment)
-        self._starts = getattr(self, "_starts", dict.fromkeys(SERVICES, 0))
         self._starts[service] += 1
 
     def wait_ready(self, service: str) -> None:

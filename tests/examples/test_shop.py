@@ -213,7 +213,6 @@ def test_a_message_is_tried_three_times_then_it_is_a_dead_letter(shop: RunningSh
 def test_optimistic_locks_lose_no_change_and_give_up_after_three_attempts(where: str) -> None:
     table = "CREATE TABLE IF NOT EXISTS counters (id TEXT PRIMARY KEY, value INTEGER, version INTEGER)"
     databases = [Database(where, "locks", table) for _ in range(2)]
-    databases[0].transact(lambda transaction: transaction.execute("INSERT INTO counters VALUES ('a', 0, 0)"))
 
     def add_one(transaction: Transaction) -> None:
         value, version = transaction.row("SELECT value, version FROM counters WHERE id = 'a'") or (0, 0)
@@ -223,6 +222,8 @@ def test_optimistic_locks_lose_no_change_and_give_up_after_three_attempts(where:
     done = Counter[bool]()
 
     def work(database: Database) -> None:
+        insert = "INSERT INTO counters VALUES ('a', 0, 0) ON CONFLICT DO NOTHING"
+        database.transact(lambda transaction: transaction.execute(insert))  # both create the table
         for _ in range(100):
             try:
                 database.transact(add_one)
