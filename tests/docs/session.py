@@ -25,14 +25,14 @@ from tests.docs.page import ROOT, Block
 IN_COROUTINE: Final = Path(__file__).with_name("in_coroutine.py")
 COROUTINE: Final = ("in a coroutine", "inside", "endless")
 ENDLESS_S: Final = 2.0
-TIMEOUT_S: Final = 200
+TIMEOUT_S: Final = 600
 CI: Final = os.environ.get("CI") == "true"
 BEGIN: Final = f"""set -e
 export HOME="$PWD/home" PYTHONPATH={shlex.quote(str(ROOT))} PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"
 unset NAMESRV_ADDR ROCKETMQ_HOME POCKETMQ
 ip link set lo up
 wait_for() {{
-  for _ in $(seq 600); do
+  for _ in $(seq 1200); do
     if grep -qF -- "$1" "$2"; then return; fi
     sleep 0.1
   done
@@ -89,15 +89,16 @@ def run_path(blocks: Sequence[Block], folder: Path, before: str = "", names: str
 
 @cache
 def namespaces() -> list[str]:
-    """Return the command that runs a program in namespaces of its own; without them the test is skipped."""
+    """Return the command that runs a program in namespaces of its own; without them, or curl, the test is skipped."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     command = ["unshare", *user, "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     try:
         subprocess.run([*command, "ip", "link", "set", "lo", "up"], check=True, capture_output=True)
+        subprocess.run(["curl", "--version"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         if CI:
             raise
-        pytest.skip(f"needs namespaces: {error}")
+        pytest.skip(f"needs namespaces and curl: {error}")
     return command
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.page import ROOT, blocks_of
 from tests.docs.paths import PATHS
-from tests.docs.session import run_path
+from tests.docs.session import TIMEOUT_S, run_path
 from tests.interop import toolchain
 from tests.interop.drivers import needed
 from tests.support.amount import IS_LONG
@@ -17,6 +17,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xmx256m"
 pytestmark = pytest.mark.interop
 
 
+@pytest.mark.timeout(2 * TIMEOUT_S)
 @pytest.mark.skipif(not IS_LONG, reason="other tests have the same client")
 def test_page_keeps_its_promises(tmp_path: Path) -> None:
     with needed("java_4_9_4"):
