@@ -10,8 +10,8 @@ final class Recall {
 
     static String run(String nameServer) throws Exception {
         DefaultMQProducer producer = Clients.producer(nameServer);
-        SendResult recalled = send(producer, "recalled", 500);
-        send(producer, "kept", 700);
+        SendResult recalled = send(producer, "recalled", 2000);
+        send(producer, "kept", 2200);
         String id = producer.recallMessage(TOPIC, recalled.getRecallHandle());
         producer.shutdown();
         if (!id.equals(recalled.getMsgId())) {

@@ -1,5 +1,6 @@
 package tour;
 
+import java.util.Collections;
 import java.util.List;
 
 import org.apache.rocketmq.common.message.MessageExt;
@@ -25,6 +26,7 @@ class Delayed implements Application.Kind {
         template.syncSend("SpringDelayed", MessageBuilder.withPayload("level 1").build(), TIMEOUT_MS, 1);
         template.syncSendDelayTimeMills("SpringDelayed", "500 ms", 500);
         List<String> consumed = Listener.CONSUMED.await(2);
+        Collections.sort(consumed);
         return "consumed " + consumed;
     }
 
