@@ -1,6 +1,7 @@
 """Topics and groups as a person looks after them: create, send, read, change, reset, delete."""
 
 import asyncio
+import html
 import re
 from datetime import datetime
 
@@ -23,6 +24,11 @@ def cells(page: str, first: str) -> list[str]:
         if texts and texts[0] == first:
             return texts
     raise AssertionError(f"no row {first!r}")
+
+
+def link_of(page: str, text: str) -> str:
+    """Return the address of a link by its text."""
+    return html.unescape(re.search(f'<a href="([^"]+)">{text}</a>', page)[1])
 
 
 def test_a_topic_is_created_and_is_in_the_list(browser):
@@ -65,7 +71,9 @@ def test_a_message_is_sent_and_counted(browser, topic):
     }
     sent = browser.submit(f"/topic?name={topic}", "/topic/send", **fields)
     assert "The message is sent" in sent.text
-    assert "NORMAL · messages: 1 · brokers: 1" in browser.get(f"/topic?name={topic}").text
+    page = browser.get(f"/topic?name={topic}").text
+    assert "NORMAL · messages: 1 · brokers: 1" in page
+    assert "k1 k2" in browser.get(link_of(page, "Messages of this topic")).text
 
 
 def test_a_property_without_a_value_is_refused(browser, topic):
@@ -114,6 +122,8 @@ async def test_a_group_with_a_client_is_shown_reset_and_deleted(server, browser,
         assert topic in await open_page(f"/topic?name={topic}")
     page = f"/group?name={group}"
     assert "Lag 0," in browser.get(page).text
+    dead_letters = browser.get(link_of(browser.get(page).text, "Dead letters of this group"))
+    assert (dead_letters.status_code, dead_letters.url.path) == (200, "/dead-letters/group")
     fields = {"name": group, "topic": topic, "to": "earliest", "time": "", "confirm": group}
     assert "The offset is reset." in browser.submit(page, "/group/reset", **fields).text
     assert "Lag 6," in browser.get(page).text

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from pocketmq.admin.api import dead_letters
 from pocketmq.admin.api.client import Unreachable, described
 from pocketmq.admin.api.dead_letters import DeadLetterCount, Outcome
-from pocketmq.admin.api.message_pages import MessageRow, PageWanted
+from pocketmq.admin.api.message_pages import MessageRow, PageWanted, TopicQueue
 from pocketmq.admin.api.queue_reading import message_at
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.api.topics import DLQ_PREFIX
@@ -26,6 +26,8 @@ from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column
 from pocketmq.console.view import View
 from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.peer_text import escaped_json
 from pocketmq.store_tools.transfer.documents import as_export
 
@@ -86,7 +88,7 @@ async def show(view: View) -> Response:
 
 async def show_group(view: View) -> Response:
     group = view.required("group")
-    queues = await queues_of(view, DLQ_PREFIX + group)
+    queues = await _queues_of(view, group)
     newest_first = view.query.get("order") != "oldest"
     wanted = PageWanted(size_of(view), newest_first, time_of(view, "from"), time_of(view, "to"))
     found = await list_of(view, queues, wanted)
@@ -97,6 +99,16 @@ async def show_group(view: View) -> Response:
     return view.render(
         "dead_letters_of.html", group=group, letters=letters, count=count, wanted=wanted, one_line=one_line, **found
     )
+
+
+async def _queues_of(view: View, group: str) -> list[TopicQueue]:
+    """Return the queues with dead letters. A group has no topic for them before its first one."""
+    try:
+        return await queues_of(view, DLQ_PREFIX + group)
+    except RemotingError as refusal:
+        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+            return []
+        raise
 
 
 async def _is_resent(view: View, row: MessageRow) -> bool:

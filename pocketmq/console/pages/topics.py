@@ -105,7 +105,6 @@ async def show_topic(view: View) -> Response:
         queues=view.table(QUEUE_COLUMNS, rows, "queues"),
         groups=group_table,
         messages=sum(max(row.max_offset - row.min_offset, 0) for row in rows),
-        is_of_clients=kind_by_name(topic) is None,
     )
 
 

@@ -28,6 +28,7 @@ TEXTS: Final = {
     "groups.expression": ("Expression", "过滤表达式"),
     "groups.expression_type": ("Kind of expression", "表达式类型"),
     "groups.topics": ("Topics of the group", "该组的主题"),
+    "groups.see_dead_letters": ("Dead letters of this group", "该组的死信消息"),
     "groups.reset": ("Reset the offset", "重置消费位点"),
     "groups.reset_about": (
         "The group consumes the topic from another place: messages between are consumed again, or never.",

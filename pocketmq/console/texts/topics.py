@@ -32,6 +32,7 @@ TEXTS: Final = {
     "topics.group": ("Group", "消费者组"),
     "topics.lag": ("Lag", "堆积"),
     "topics.rate": ("Messages/s", "消费速率（条/秒）"),
+    "topics.see_messages": ("Messages of this topic", "此主题的消息"),
     "topics.see_producers": ("Producers of this topic", "此主题的生产者"),
     "topics.send": ("Send a message", "发送消息"),
     "topics.body": ("Body", "消息体"),
