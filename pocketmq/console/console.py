@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pocketmq.client.access import Access
 from pocketmq.console import values
 from pocketmq.console.accounts import Accounts
+from pocketmq.console.attempts import FailedAttempts
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Tokens
@@ -23,6 +24,7 @@ class Console:
         """`access`: how to connect to the servers; its credentials are those of the console itself."""
         self.config = config
         self.accounts = Accounts(config, access)
+        self.failed_attempts = FailedAttempts()
         self.sampler = Sampler(self.accounts.own)
         self.tokens = Tokens()
         self.refusals = RefusalLog(log)

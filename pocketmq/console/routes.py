@@ -87,8 +87,8 @@ def _sign_in(view: View) -> Response:
 
 
 def _refused(view: View, path: str, key: str) -> Response:
-    peer = view.request.client.host if view.request.client else "an unknown address"
-    view.console.refusals.refused((key, peer), f"refused POST {path} from {peer}: {key.removeprefix('refused.')}")
+    why = key.removeprefix("refused.")
+    view.console.refusals.refused((key, view.peer), f"refused POST {path} from {view.peer}: {why}")
     return view.error(403, view.text(key))
 
 

@@ -76,6 +76,11 @@ class View:
         return f"{self.request.url.path}?{query}" if query else self.request.url.path
 
     @property
+    def peer(self) -> str:
+        """The address of the client, for the log and for limits."""
+        return self.request.client.host if self.request.client else "an unknown address"
+
+    @property
     def can_write(self) -> bool:
         return self.console.config.console_write
 

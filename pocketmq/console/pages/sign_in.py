@@ -11,17 +11,28 @@ from pocketmq.console.view import View
 
 
 async def show(view: View) -> Response:
-    return view.render("sign_in.html", then=_local(view.query.get("then", "/")), access_key="", is_refused=False)
+    return view.render("sign_in.html", then=_local(view.query.get("then", "/")), access_key="", why="")
 
 
 async def sign_in(view: View) -> Response:
     access_key, then = view.form.text("accessKey"), _local(view.form.text("then", "/"))
+    attempts, peer = view.console.failed_attempts, view.peer
+    wait_s = attempts.begin(peer)
+    if wait_s:
+        view.console.refusals.refused(("sign-ins", peer), f"refused a sign-in from {peer}: too many failed before")
+        why = view.text("sign_in.too_many", seconds=wait_s)
+        answer = view.render("sign_in.html", 429, then=then, access_key=access_key, why=why)
+        answer.headers["retry-after"] = str(wait_s)
+        return answer
     try:
         session_id = await view.console.accounts.sign_in(access_key, view.form.text("secretKey"))
     except SignInRefused:
-        peer = view.request.client.host if view.request.client else "an unknown address"
         view.console.refusals.refused(("sign-in", peer), f"refused a sign-in from {peer} as {access_key[:100]!r}")
-        return view.render("sign_in.html", 403, then=then, access_key=access_key, is_refused=True)
+        return view.render("sign_in.html", 403, then=then, access_key=access_key, why=view.text("sign_in.refused"))
+    except Exception:
+        attempts.give_back(peer)
+        raise
+    attempts.give_back(peer)
     answer = RedirectResponse(then, 303)
     view.set_cookie(answer, view.console.session_cookie, session_id)
     return answer

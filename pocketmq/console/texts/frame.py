@@ -42,6 +42,10 @@ TEXTS: Final = {
         "The brokers do not know this account, or its secret key is another one.",
         "Broker 不认识此账号，或者密钥不正确。",
     ),
+    "sign_in.too_many": (
+        "Too many sign-ins from your address failed. Wait {seconds} s, and try again.",
+        "来自您地址的登录失败次数过多。请在 {seconds} 秒后重试。",
+    ),
     "failure.timeout": ("does not answer within {seconds:g} s", "在 {seconds:g} 秒内没有应答"),
     "failure.form": ("its answer has an unexpected form ({kind})", "应答格式不符合预期（{kind}）"),
     "error.title": ("This did not work", "操作未成功"),
