@@ -166,6 +166,16 @@ kill $proxy $broker; wait $proxy; wait $broker
 pocketmq store verify store | grep valid
 kill $namesrv; wait $namesrv
 """,
+    f"""# the console, beside servers
+{START}
+entrypoint pocketmq up --memory & server=$!
+until_well ready
+entrypoint pocketmq console -n 127.0.0.1:9876 & console=$!
+until_well console
+python -c "import urllib.request as r; assert b'broker' in r.urlopen('http://127.0.0.1:8088/').read()"
+kill $console; wait $console
+kill $server; wait $server
+""",
     """# the compiled lane, where it was asked for
 python -c "from pocketmq.lane import compiled_lane; print(compiled_lane()[1])"
 """,

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from pocketmq.cli.up import BROKER_PORT, METRICS_PORT
+from pocketmq.console.config import CONSOLE_PORT
 from pocketmq.proxy.config import GRPC_PORT
 from pocketmq.runtime.lifecycle import STOP_MAX_S
 from tests.deploy.declared import BROKER_KEYS, NAMESRV_KEYS, NAMESRV_PORT, PROXY_KEYS, keys_of
@@ -61,13 +62,14 @@ def test_the_image_has_what_the_wheel_is_built_of():
     assert set(re.findall(r'^readme = "(.*)"', project, re.MULTILINE)) <= first
 
 
-def test_the_image_installs_an_extra_that_exists():
+def test_the_image_installs_extras_that_exist():
     extras = next(step.rest for step in image()[-1] if step.name == "ARG" and step.rest.startswith("EXTRAS="))
-    assert f"\n{extras.partition('=')[2]} = [\n" in (ROOT / "pyproject.toml").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    assert [extra for extra in extras.partition("=")[2].split(",") if f"\n{extra} = [\n" not in project] == []
 
 
 def test_the_image_exposes_the_ports_of_the_servers():
-    ports = {NAMESRV_PORT, BROKER_PORT, BROKER_PORT - 2, BROKER_PORT + 1, GRPC_PORT, METRICS_PORT}
+    ports = {NAMESRV_PORT, BROKER_PORT, BROKER_PORT - 2, BROKER_PORT + 1, GRPC_PORT, METRICS_PORT, CONSOLE_PORT}
     assert {int(word) for word in the_one(image()[-1], "EXPOSE").words} == ports
 
 
@@ -183,11 +185,14 @@ def healthcheck(*words):
     return done.returncode, done.stdout.strip()
 
 
-@pytest.mark.parametrize(("page", "status"), [("live", 200), ("ready", 503)])
-def test_the_health_check_follows_the_page(page, status, tmp_path):
+@pytest.mark.parametrize(
+    ("word", "page", "status"),
+    [("live", "/health/live", 200), ("ready", "/health/ready", 503), ("console", "/health", 200)],
+)
+def test_the_health_check_follows_the_page(word, page, status, tmp_path):
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(status if self.path == f"/health/{page}" else 404)
+            self.send_response(status if self.path == page else 404)
             self.end_headers()
             self.wfile.write(b"reason")
 
@@ -197,15 +202,15 @@ def test_the_health_check_follows_the_page(page, status, tmp_path):
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        code = HEALTHCHECK.read_text().replace(f"METRICS_PORT = {METRICS_PORT}\n", f"METRICS_PORT = {server.server_port}\n")
+        code = re.sub(r"_PORT = \d+", f"_PORT = {server.server_port}", HEALTHCHECK.read_text())
         (tmp_path / "check").write_text(code)
-        done = subprocess.run(["python3", tmp_path / "check", page], capture_output=True, text=True)
+        done = subprocess.run(["python3", tmp_path / "check", word], capture_output=True, text=True)
         thread.join()
     assert (done.returncode, done.stdout) == (status != 200, "reason\n")
 
 
 def test_the_health_check_asks_the_port_of_the_servers():
-    assert f"\nMETRICS_PORT = {METRICS_PORT}\n" in HEALTHCHECK.read_text()
+    assert f"\nMETRICS_PORT = {METRICS_PORT}\nCONSOLE_PORT = {CONSOLE_PORT}\n" in HEALTHCHECK.read_text()
 
 
 def test_the_health_check_of_a_port_sees_whether_something_listens():
@@ -219,9 +224,9 @@ def test_the_health_check_of_a_port_sees_whether_something_listens():
 # --- compose ------------------------------------------------------------------------------------------------------------
 
 
-def test_compose_starts_a_name_server_two_brokers_and_a_proxy():
+def test_compose_starts_a_name_server_two_brokers_a_proxy_and_a_console():
     commands = {name: service["command"][0] for name, service in servers().items()}
-    assert sorted(commands.values()) == ["mqbroker", "mqbroker", "mqnamesrv", "mqproxy"]
+    assert sorted(commands.values()) == ["mqbroker", "mqbroker", "mqnamesrv", "mqproxy", "pocketmq"]
     assert set(commands.values()) <= programs()
     assert servers()["proxy"]["profiles"] == ["grpc"]
 
@@ -230,8 +235,14 @@ def test_compose_sets_keys_that_exist():
     for service in servers().values():
         program, *words = service["command"]
         keys = {word.partition("=")[0] for word in words if "=" in word}
-        assert keys <= KEYS[program]
+        assert keys <= KEYS.get(program, set())
     assert keys_of((DEPLOY / "compose/broker.conf").read_text()) <= BROKER_KEYS
+
+
+def test_the_console_changes_nothing_and_listens_on_the_loopback_address_alone():
+    service = servers()["console"]
+    assert service["command"][1] == "console" and not {"--write", "--host"} & set(service["command"])
+    assert service["network_mode"] == "host" and "ports" not in service
 
 
 def test_brokers_publish_the_port_that_they_advertise():
@@ -272,7 +283,7 @@ def test_prometheus_scrapes_each_server_under_the_name_that_the_board_expects():
     (job,) = document["scrape_configs"]
     (targets,) = (row["targets"] for row in job["static_configs"])
     assert job["job_name"] == "pocketmq"
-    assert sorted(targets) == [f"{name}:{METRICS_PORT}" for name in sorted(servers()) if name != "proxy"]
+    assert sorted(targets) == [f"{name}:{METRICS_PORT}" for name in sorted(servers()) if name not in ("proxy", "console")]
     mounted = {text.split(":")[1] for text in compose()["services"]["prometheus"]["volumes"]}
     assert set(document["rule_files"]) <= mounted
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from pocketmq.cli.up import BROKER_PORT, METRICS_PORT
+from pocketmq.console.config import CONSOLE_PORT
 from pocketmq.proxy.config import GRPC_PORT
 from pocketmq.runtime.lifecycle import STOP_MAX_S
 from tests.deploy.declared import BROKER_KEYS, NAMESRV_KEYS, NAMESRV_PORT, keys_of
@@ -20,11 +21,12 @@ from tests.deploy.dockerfile import DEPLOY
 
 FOLDER = DEPLOY / "kubernetes"
 COMPONENT = "app.kubernetes.io/component"
-FILES = ("base/namesrv.yaml", "base/broker.yaml", "slaves/broker-slave.yaml", "proxy/proxy.yaml")
+FILES = ("base/namesrv.yaml", "base/broker.yaml", "slaves/broker-slave.yaml", "proxy/proxy.yaml", "console/console.yaml")
 PORTS = {
     "namesrv": {NAMESRV_PORT, METRICS_PORT},
     "broker": {BROKER_PORT, BROKER_PORT - 2, BROKER_PORT + 1, METRICS_PORT},
     "proxy": {GRPC_PORT},
+    "console": {CONSOLE_PORT},
 }
 
 
@@ -60,12 +62,14 @@ def named(workload):
 each_workload = pytest.mark.parametrize("workload", workloads(), ids=named)
 
 
-def test_each_workload_has_a_service_and_a_disruption_budget_for_its_pods():
+def test_each_workload_has_a_service_and_with_several_pods_a_disruption_budget():
     components = {component(workload) for workload in workloads()}
-    assert components == {"namesrv", "broker", "broker-slave", "proxy"}
+    assert components == {"namesrv", "broker", "broker-slave", "proxy", "console"}
     assert {one["spec"]["selector"][COMPONENT] for one in of_kind("Service")} == components
     budgets = [one["spec"] for one in of_kind("PodDisruptionBudget")]
-    assert {one["selector"]["matchLabels"][COMPONENT] for one in budgets} == components
+    assert {one["selector"]["matchLabels"][COMPONENT] for one in budgets} == {
+        component(workload) for workload in workloads() if workload["spec"]["replicas"] > 1
+    }
     assert all(one["maxUnavailable"] == 1 for one in budgets)
 
 
@@ -90,7 +94,8 @@ def test_ports_are_those_of_the_servers(workload):
 def test_probes_ask_for_health_at_a_port_of_the_container(workload):
     one = container(workload)
     ports = {port["name"] for port in one["ports"]}
-    for kind, page in (("livenessProbe", "/health/live"), ("readinessProbe", "/health/ready")):
+    pages = ("/health", "/health") if component(workload) == "console" else ("/health/live", "/health/ready")
+    for kind, page in zip(("livenessProbe", "readinessProbe"), pages, strict=True):
         (asked,) = [value for key, value in one[kind].items() if key in ("httpGet", "tcpSocket")]
         assert asked["port"] in ports and asked.get("path", page) == page
 
@@ -136,7 +141,7 @@ def test_all_know_every_name_server():
     service = namesrv["spec"]["serviceName"]
     pods = [f"{named(namesrv)}-{index}.{service}:{NAMESRV_PORT}" for index in range(namesrv["spec"]["replicas"])]
     text = "".join((FOLDER / file).read_text() for file in FILES)
-    assert re.findall(rf"{named(namesrv)}-0\.[^\s,\]]+:[^\s,\]]+", text) == [";".join(pods)] * 3
+    assert re.findall(rf"{named(namesrv)}-0\.[^\s,\]]+:[^\s,\]]+", text) == [";".join(pods)] * 4
 
 
 def test_slaves_are_as_many_as_masters_and_masters_wait_for_them():
@@ -158,7 +163,7 @@ def test_the_tag_of_the_image_is_the_version():
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-@pytest.mark.parametrize("has_all", [False, True], ids=["as it is", "with slaves and proxy"])
+@pytest.mark.parametrize("has_all", [False, True], ids=["as it is", "with slaves, proxy and console"])
 def test_kustomize_renders_the_manifests(has_all, tmp_path):
     shutil.copytree(FOLDER, tmp_path / "k")
     if has_all:
@@ -168,7 +173,7 @@ def test_kustomize_renders_the_manifests(has_all, tmp_path):
     assert done.returncode == 0, done.stderr
     rendered = list(yaml.safe_load_all(done.stdout))
     counts = {kind: sum(one["kind"] == kind for one in rendered) for kind in ("StatefulSet", "Deployment", "ConfigMap")}
-    assert counts == {"StatefulSet": 2 + has_all, "Deployment": int(has_all), "ConfigMap": 1}
+    assert counts == {"StatefulSet": 2 + has_all, "Deployment": 2 * has_all, "ConfigMap": 1}
     (config,) = [one for one in rendered if one["kind"] == "ConfigMap"]
     assert {one["metadata"].get("namespace") for one in rendered} <= {"pocketmq", None}
     for one in rendered:

@@ -20,15 +20,16 @@ def settings(path):
 
 
 def test_there_is_a_unit_for_each_server():
-    names = [path.name for path in UNITS]
-    assert names == ["pocketmq-broker@.service", "pocketmq-namesrv.service", "pocketmq-proxy.service"]
+    names = [path.stem for path in UNITS]
+    assert names == ["pocketmq-broker@", "pocketmq-console", "pocketmq-namesrv", "pocketmq-proxy"]
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_starts_an_installed_program_with_its_config_file(path):
-    program, option, file = settings(path)["ExecStart"].split()
+    program, *command, option, file = settings(path)["ExecStart"].split()
     installed = (DEPLOY.parent / "pyproject.toml").read_text()
     assert f"\n{program.removeprefix('/opt/pocketmq/bin/')} = " in installed
+    assert command == (["console"] if "console" in path.name else [])
     assert option == ("-pc" if "proxy" in path.name else CONFIG_FILE[0])
     assert file.startswith("/etc/pocketmq/")
 
@@ -36,7 +37,8 @@ def test_a_unit_starts_an_installed_program_with_its_config_file(path):
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_writes_only_its_state_and_its_settings(path):
     unit = settings(path)
-    assert unit["ProtectSystem"] == "strict" and unit["ReadWritePaths"] == "-/etc/pocketmq"
+    assert unit["ProtectSystem"] == "strict"
+    assert unit.get("ReadWritePaths") == (None if "console" in path.name else "-/etc/pocketmq")
     assert unit["Environment"] == f"HOME=%S/{unit['StateDirectory']}"
     assert unit["User"] == "pocketmq" and unit["CapabilityBoundingSet"] == ""
 
