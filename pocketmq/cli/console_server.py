@@ -16,6 +16,7 @@ from pocketmq.runtime.log import LogConfig, setup_as
 
 if TYPE_CHECKING:
     from pocketmq.console.server import ConsoleServer, ConsoleThread
+    from pocketmq.remoting.tls import TlsConfig
 
 
 def run(options: SimpleNamespace) -> int:
@@ -57,26 +58,28 @@ def _server_class() -> "type[ConsoleServer]":
     return ConsoleServer
 
 
-def of_development(port: int, namesrv_address: str) -> "ConsoleThread":
-    """Return a console for the servers of `pocketmq up`, which may change things. Raises CommandError or StartError."""
+def of_development(port: int, namesrv_address: str, tls: "TlsConfig | None" = None) -> "ConsoleThread":
+    """Return a console for the servers of `pocketmq up`, which may change things. Raises CommandError or StartError.
+
+    `tls` None: its connections to the servers are plain.
+    """
     server_class = _server_class()
-    from pocketmq.client.access import PLAIN
+    from pocketmq.client.access import Access
     from pocketmq.console.config import ConsoleConfig
     from pocketmq.console.server import ConsoleThread
 
     config = ConsoleConfig(namesrv_addr=namesrv_address, console_port=port, console_write=True)
-    return ConsoleThread(server_class(config, PLAIN))
+    return ConsoleThread(server_class(config, Access(tls=tls)))
 
 
 class WithConsole:
     """Servers with a console beside them, as one service."""
 
-    def __init__(self, service: Service, port: int, namesrv_address: Callable[[], str]) -> None:
-        """`namesrv_address` is called once the service is started. Raises CommandError without the console's libraries."""
+    def __init__(self, service: Service, make_console: "Callable[[], ConsoleThread]") -> None:
+        """`make_console` is called once the service is started. Raises CommandError without the console's libraries."""
         _server_class()
         self._service = service
-        self._port = port
-        self._namesrv_address = namesrv_address
+        self._make_console = make_console
         self._console: ConsoleThread | None = None
 
     @property
@@ -86,7 +89,7 @@ class WithConsole:
 
     async def start(self) -> None:
         await self._service.start()
-        self._console = of_development(self._port, self._namesrv_address())
+        self._console = self._make_console()
         self._console.start()
 
     async def stop(self) -> None:

@@ -21,6 +21,7 @@ from pocketmq.namesrv.config import KEPT_FILE as NAMESRV_KEPT_FILE
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.namesrv.namesrv_source import NamesrvSource
 from pocketmq.proxy.config import GRPC_PORT
+from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime import lifecycle, log
 from pocketmq.runtime.clock import SystemClock, VirtualClock
 from pocketmq.runtime.command_line.commands import say, warn
@@ -38,11 +39,14 @@ METRICS_PORT = 5557
 class Both:
     """Both servers as one service: the name server starts first, so that the broker finds it; stopped in reverse order."""
 
-    def __init__(self, namesrv: NameServer, broker_config: BrokerConfig, make_broker: Callable[[], Broker]) -> None:
+    def __init__(
+        self, namesrv: NameServer, broker_config: BrokerConfig, tls_config: TlsConfig, make_broker: Callable[[], Broker]
+    ) -> None:
         """`make_broker` is called once `broker_config` has the address of the name server."""
         self.namesrv = namesrv
         self.broker: Broker | None = None
         self.broker_config = broker_config
+        self._tls_config = tls_config
         self._make_broker = make_broker
 
     @property
@@ -50,6 +54,11 @@ class Both:
         """Address of the name server for this process."""
         host = self.namesrv.config.bind_address
         return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{self.namesrv.port}"
+
+    @property
+    def client_tls(self) -> TlsConfig | None:
+        """TLS of this process' connections to the servers, as the broker uses it; None: they are plain."""
+        return self._tls_config if self.broker_config.use_tls else None
 
     def sources(self) -> list[Source]:
         """Return the sources of both servers' metrics. The servers must be started."""
@@ -86,9 +95,9 @@ def run(options: SimpleNamespace) -> int:
     service = _monitored(both, options.port, "metricsPort" in given)
     if options.console is None:
         return lifecycle.run(service, "pocketmq", lambda monitored: _say_ready(monitored, where))
-    from pocketmq.cli.console_server import WithConsole
+    from pocketmq.cli.console_server import WithConsole, of_development
 
-    with_console = WithConsole(service, options.console, lambda: both.namesrv_address)
+    with_console = WithConsole(service, lambda: of_development(options.console, both.namesrv_address, both.client_tls))
     return lifecycle.run(with_console, "pocketmq", lambda ready: _say_ready(service, where, ready.ready_line))
 
 
@@ -152,7 +161,7 @@ def _both(options: SimpleNamespace, given: dict[str, str]) -> tuple[Both, str]:
     namesrv = NameServer(namesrv_config, tls_config=tls)
     disk = MemoryDisk() if options.memory else None
     make_broker = partial(Broker, broker_config, store, disk, clock, tls, config_file=config_file, grpc_config=grpc)
-    return Both(namesrv, broker_config, make_broker), "memory" if options.memory else str(root)
+    return Both(namesrv, broker_config, tls, make_broker), "memory" if options.memory else str(root)
 
 
 def _broker_port(port: int | None) -> int:
