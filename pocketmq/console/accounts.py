@@ -44,7 +44,7 @@ class Accounts:
         access: Access,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`access`: how to connect without an account; its credentials, if it has any, are those of the console itself."""
+        """`access`: how to connect without an account; its credentials, if it has any, belong to the console itself."""
         self._config = config
         self._tls = access.tls
         self._now_s = now_s

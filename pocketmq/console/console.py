@@ -1,4 +1,4 @@
-"""Console: what all its requests share."""
+"""Console: settings, sessions and templates, which all its requests share."""
 
 import logging
 
@@ -18,10 +18,10 @@ log = logging.getLogger("console")
 
 
 class Console:
-    """Settings, sessions and templates of a console. Make it inside a running loop."""
+    """One console. Make it inside a running loop."""
 
     def __init__(self, config: ConsoleConfig, access: Access) -> None:
-        """`access`: how to connect to the servers; its credentials are those of the console itself."""
+        """`access`: how to connect to the servers; its credentials belong to the console itself."""
         self.config = config
         self.accounts = Accounts(config, access)
         self.failed_attempts = FailedAttempts()

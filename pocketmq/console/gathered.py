@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def gathered(view: View, part: str, works: Sequence[Callable[[], Awaitable[T]]]) -> list[T | None]:
-    """Do some work, and return the results; None for what failed or was not done in time, which the page says of `part`."""
+    """Do some work, and return the results; None where it failed or was not done in time, which the page says of `part`."""
     results: list[T | None] = [None] * len(works)
     failures: list[AdminError | RemotingError] = []
     turns = asyncio.Semaphore(CONCURRENT_MAX)

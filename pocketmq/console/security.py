@@ -1,7 +1,7 @@
 """Protection of the console in browsers: which hosts it answers to, where changes may come from, and what pages may load.
 
-A web page of anybody can let a browser send requests to a console on the same machine. So a name that is resolved to this
-machine by a foreign domain (DNS rebinding) is refused, a change needs a token that only the console's own pages have, and
+Any web page can let a browser send requests to a console on the same machine. So the console refuses names by which a
+foreign domain leads to this machine (DNS rebinding), a change needs a token that only the console's own pages have, and
 pages run no script and no style but the console's files.
 """
 

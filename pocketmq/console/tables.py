@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 class Table(Generic[Row]):
-    """One list of a page: `rows` are those shown. Columns of texts are searched for the filter."""
+    """One list of a page: `rows` are the ones shown. Columns of texts are searched for the filter."""
 
     sizes = SIZES
 

@@ -25,7 +25,7 @@ Found = dict[str, dict[str, Any]]
 
 
 class UserRow(NamedTuple):
-    """An account of 4.9 or a user of 5.x; `fields`: those of the first broker that has it."""
+    """An account of 4.9 or a user of 5.x; `fields`: as the first broker has them."""
 
     name: str
     generation: str

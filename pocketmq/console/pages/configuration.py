@@ -1,4 +1,4 @@
-"""Configuration: the keys of a broker and of the name servers, and the change of those that a running broker takes."""
+"""Configuration: the keys of a broker and of the name servers, and changes of the keys that a running broker takes."""
 
 from typing import Final, NamedTuple
 
@@ -79,7 +79,7 @@ async def change(view: View) -> Response:
 
 
 def _servers(table: dict[str, BrokerData]) -> dict[str, str]:
-    """Return the address of each broker by its name; that of a slave has its id."""
+    """Return the address of each broker by its name; the name of a slave has its id."""
     return {
         name if place == 0 else f"{name} {broker_id}": address
         for name, data in sorted(table.items())

@@ -146,7 +146,7 @@ def _shares(pages: dict[str, DelayedPage], size: int) -> dict[str, int]:
 
 
 def _next(cursor: str | None, found: DelayedPage, count: int) -> str | None:
-    """Return the cursor after the messages of a broker that are shown: its old one if none of several is."""
+    """Return the cursor after the messages of a broker that are shown: the old one unless all are shown."""
     if count < len(found.messages):
         return cursor
     return found.cursor or _END

@@ -82,7 +82,7 @@ async def show_list(view: View) -> Response:
 
 
 async def _states_at(admin: AdminClient, address: str, groups: list[str]) -> dict[str, State]:
-    """Return what one broker knows of some groups."""
+    """Return the states of some groups at one broker."""
     return {group: await _state_at(admin, address, group) for group in groups}
 
 

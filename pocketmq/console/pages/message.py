@@ -36,7 +36,7 @@ _ARRIVAL_POLL_S: Final = 0.1
 
 
 class GroupOfMessage(NamedTuple):
-    """What a group did with a message, and its copies in the group's retry topic and dead letters."""
+    """The consumption of a message by a group, and its copies in the group's retry topic and dead letters."""
 
     group: str
     track: MessageTrack

@@ -24,7 +24,7 @@ NAMES_MAX: Final = 1000
 
 
 async def show(view: View) -> Response:
-    """Show the search, and what it finds: by key if one is given, otherwise by time."""
+    """Show the search and its result: by key if one is given, otherwise by time."""
     topic, key = (view.query.get(name, "").strip() for name in ("topic", "key"))
     wanted = _wanted(view)
     values_of_list: dict[str, object] = {"rows": None, "queues": [], "next_link": "", "first_query": {}, "cut": 0}
@@ -62,14 +62,14 @@ def size_of(view: View, default: int = SIZES[0]) -> int:
 
 
 def _wanted(view: View) -> PageWanted:
-    """Return what the query asks for. With tags the oldest messages come first: brokers filter in this order."""
+    """Return the page that the query asks for. With tags the oldest messages come first: brokers filter in this order."""
     tags = view.query.get("tags", "").strip()
     newest_first = not tags and view.query.get("order") != "oldest"
     return PageWanted(size_of(view), newest_first, time_of(view, "from"), time_of(view, "to"), tags or "*")
 
 
 def time_of(view: View, name: str) -> int | None:
-    """Return a time of the query, None if there is none. Raises WrongInput."""
+    """Return a time of the query, None if the query has no such time. Raises WrongInput."""
     text = view.query.get(name, "").strip()
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Producers: those that are connected, or those of a group and a topic."""
+"""Producers: all that are connected, or the producers of a group and a topic."""
 
 from typing import Any, Final, NamedTuple
 

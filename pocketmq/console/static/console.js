@@ -1,4 +1,4 @@
-// What pages do besides links and forms: buttons that wait for a typed name, and a refresh of the page's content.
+// Behaviour of pages besides links and forms: buttons that wait for a typed name, and a refresh of the page's content.
 
 const INTERVAL_MS = 10_000, KEPT = "refresh";
 

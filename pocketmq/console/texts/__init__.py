@@ -1,4 +1,4 @@
-"""Texts of the console in English and Chinese, by key. Each module here has those of one family of pages.
+"""Texts of the console in English and Chinese, by key. Each module here has the texts of one family of pages.
 
     TEXTS = {"topics.title": ("Topics", "主题"), ...}
 
