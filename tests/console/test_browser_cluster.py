@@ -1,28 +1,21 @@
 """Pages about topics, groups and figures in headless Chromium: by keyboard only, without JavaScript, at a phone's width."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-Axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed").Axe
+from tests.console import browsing
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 PHONE = {"width": 360, "height": 740}
 EVIL = "<img src=x onerror=document.title='evil'>"
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator["playwright.Browser"]:
-    if not CHROMIUM.exists():
-        assert os.environ.get("CI") != "true", f"{CHROMIUM} is missing: set CHROMIUM"
-        pytest.skip(f"{CHROMIUM} is missing")
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+def chromium() -> Iterator[Browser]:
+    with browsing.chromium() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +24,7 @@ def url(browser) -> str:
 
 
 @pytest.fixture
-def page(chromium, url) -> Iterator["playwright.Page"]:
+def page(chromium, url) -> Iterator[Page]:
     """A page whose complaints, such as of the content security policy, fail the test."""
     opened = chromium.new_page(base_url=url)
     complaints: list[str] = []
@@ -42,7 +35,7 @@ def page(chromium, url) -> Iterator["playwright.Page"]:
     assert complaints == []
 
 
-def is_wider_than_the_screen(page: "playwright.Page") -> bool:
+def is_wider_than_the_screen(page: Page) -> bool:
     found: bool = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
     return found
 
@@ -60,7 +53,7 @@ def test_each_page_is_accessible_in_light_and_dark_and_fits_a_phone(chromium, ur
             if is_wider_than_the_screen(page):
                 found.append(f"{link} is wider than a phone")
             for one in Axe().run(page).response["violations"]:
-                if one["impact"] in ("serious", "critical"):
+                if one["impact"] in browsing.SERIOUS:
                     found.append(f"{scheme} {link}: {one['id']}: {one['nodes'][0]['html'][:200]}")
         page.close()
     assert found == []
@@ -100,7 +93,7 @@ def test_a_topic_is_created_sent_to_and_deleted_with_the_keyboard_alone(page):
     page.wait_for_url("**/topics?done=topic_deleted")
 
 
-def to_element(page: "playwright.Page", selector: str) -> None:
+def to_element(page: Page, selector: str) -> None:
     """Press Tab until an element of the selector has the focus, and check that this can be seen."""
     for _ in range(120):
         page.keyboard.press("Tab")
