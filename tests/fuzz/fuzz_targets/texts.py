@@ -172,5 +172,5 @@ TARGETS = (
         b"a\x01b\x02a\x01c\x02", b"TIMER_DELIVER_MS\x011700000005000\x02",
     ], (RemotingError, UnicodeDecodeError), _mutate_properties),
     Target("names", _names, _name_seeds, (ValueError,), grow=grow_with_first_byte),
-    Target("properties_file", _properties_file, _properties_file_seeds, (ValueError,), _mutate_file, ns_per_byte=15_000),
+    Target("properties_file", _properties_file, _properties_file_seeds, (ValueError,), _mutate_file, ns_per_byte=25_000),
 )  # fmt: skip
