@@ -36,6 +36,7 @@ LINES = {
     "trace": "of the message: [Pub, SubAfter, SubBefore]",
     "pop": f"3 sent, popped {THREE}",
 }
+TIMED_OUT = re.compile("timeout|RemotingConnectException|RemotingTooMuchRequestException")
 NOT_IN_GO = {"recall", "pop"}
 NOT_IN_4_4 = {"delay-time": "DelayTime", "recall": "Recall", "request-reply": "RequestReply", "pop": "Pop"}
 LOST_IN_4_4 = {"trace"}  # a consumer that is shut down loses the last records of its trace
@@ -53,13 +54,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         running.close()
 
 
-def lines(command: list[str | Path], home: Path, attempts: int = 3, **environment: str) -> dict[str, str]:
+def lines(command: list[str | Path], home: Path, attempts: int = 6, **environment: str) -> dict[str, str]:
     """Run a program, and return its lines by their first word. If its client times out, as beside load, it is run again."""
     done = subprocess.run(
         command, env={**os.environ, "HOME": str(home), **environment}, cwd=home, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=3 * PATIENCE_S,
     )  # fmt: skip
-    if done.returncode != 0 and attempts > 1 and re.search("timeout|RemotingTooMuchRequest", done.stderr):
+    if done.returncode != 0 and attempts > 1 and TIMED_OUT.search(done.stderr):
         return lines(command, home, attempts - 1, **environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
