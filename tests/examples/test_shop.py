@@ -87,6 +87,10 @@ def changes(shop: RunningShop, order_id: str) -> dict[str, list[str]]:
     return {service: [row[1] for row in rows if row[0] == order_id] for service, rows in shop.books().changes.items()}
 
 
+def states(shop: RunningShop) -> set[str]:
+    return {order.state for order in shop.books().orders.values()}
+
+
 def state(shop: RunningShop, order_id: str) -> str:
     one = shop.books().orders.get(order_id)
     return "" if one is None else one.state
@@ -193,21 +197,6 @@ def in_database(where: str, service: str, sql: str) -> None:
     database = Database(where, service, "")
     database.transact(lambda transaction: transaction.execute(sql))
     database.close()
-
-
-def test_a_message_is_tried_three_times_then_it_is_a_dead_letter(shop: RunningShop) -> None:
-    send(shop, Message("Payments", b"not JSON", tags="paid", keys="broken"))
-
-    def attempts() -> int:
-        return shop.output("points").count("points: paid broken failed")
-
-    until(lambda: shop.mq.advance("1m") > 0 and attempts() == ATTEMPTS)
-    shop.mq.advance("3h")
-    time.sleep(0.2)  # another attempt would be made now
-    assert attempts() == ATTEMPTS
-    until(lambda: "points: the message paid of order broken is failed" in shop.problems())
-    for service in ("points", "order"):
-        in_database(shop.database, service, "DELETE FROM consumed WHERE message_key = 'broken'")
 
 
 def test_optimistic_locks_lose_no_change_and_give_up_after_three_attempts(where: str) -> None:
@@ -333,6 +322,7 @@ def test_the_books_are_balanced_after_kills(shop: RunningShop, request: pytest.F
             killing.kill_one()
         for service in SERVICES:
             shop.wait_ready(service)
+        until(lambda: "paid" in states(shop))
     finally:
         customers.stop()
     order_now(shop, "introduces the order service", goods="apple", count=0)
@@ -345,4 +335,19 @@ def test_the_books_are_balanced_after_kills(shop: RunningShop, request: pytest.F
     done = subprocess.run(audit, cwd=ROOT, capture_output=True, text=True, timeout=60)
     print(dict(killing.killed), done.stdout)
     assert done.returncode == 0 and "the books are balanced" in done.stdout, done.stdout + done.stderr
-    assert {one.state for one in shop.books().orders.values()} == {"paid", "cancelled"}
+    assert "paid" in states(shop) and states(shop) <= {"paid", "cancelled"}
+
+
+def test_a_message_is_tried_three_times_then_it_is_a_dead_letter(shop: RunningShop) -> None:
+    """Last in this file, because its order stays a problem of the books."""
+    send(shop, Message("Payments", b"not JSON", tags="paid", keys="broken"))
+
+    def attempts() -> int:
+        return shop.output("points").count("points: paid broken failed")
+
+    until(lambda: shop.mq.advance("1m") > 0 and attempts() == ATTEMPTS)
+    shop.mq.advance("3h")
+    time.sleep(0.2)  # another attempt would be made now
+    assert attempts() == ATTEMPTS
+    failed = {f"{service}: the message paid of order broken is failed" for service in ("points", "order")}
+    until(lambda: shop.mq.advance("1m") > 0 and failed <= set(shop.problems()), shop.problems)
