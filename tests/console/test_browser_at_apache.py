@@ -10,12 +10,11 @@ from tests.console.browsing import Visitor, module_browser, served  # noqa: F401
 from tests.interop.conftest import apache_cluster
 from tests.interop.servers import Cluster
 from tests.interop.wire import Connection
-from tests.support.amount import IS_LONG
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(not IS_LONG, reason="Apache's servers take a while: POCKETMQ_LONG=true"),
+    pytest.mark.long,
 ]
 
 

@@ -11,10 +11,9 @@ import pytest
 
 from tests.docs.page import ROOT
 from tests.docs.session import CI
-from tests.support.amount import IS_LONG
 
 
-@pytest.mark.skipif(not IS_LONG, reason="CI builds the site by `make docs`")
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("mkdocs") is None and not CI, reason="needs the extra docs")
 def test_site_has_no_broken_link_and_needs_no_other_host(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", tmp_path]

@@ -10,9 +10,8 @@ import pytest
 
 from tests.console.conftest import Browser, Opened, browser_of
 from tests.interop.conftest import apache_cluster
-from tests.support.amount import IS_LONG
 
-pytestmark = pytest.mark.skipif(not IS_LONG, reason="starts Apache's servers; runs with POCKETMQ_LONG=true")
+pytestmark = pytest.mark.long
 
 __all__ = ["browser_of"]
 

@@ -9,7 +9,6 @@ from tests.docs.paths import PATHS
 from tests.docs.session import TIMEOUT_S, run_path
 from tests.interop import toolchain
 from tests.interop.drivers import needed
-from tests.support.amount import IS_LONG
 
 PAGE = "docs/how-to/java-team.md"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xmx256m"
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.timeout(2 * TIMEOUT_S)
-@pytest.mark.skipif(not IS_LONG, reason="other tests have the same client")
+@pytest.mark.long
 def test_page_keeps_its_promises(tmp_path: Path) -> None:
     with needed("java_4_9_4"):
         jars = toolchain.jars("4.9.4")
