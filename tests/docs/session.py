@@ -29,7 +29,7 @@ TIMEOUT_S: Final = 600
 CI: Final = os.environ.get("CI") == "true"
 BEGIN: Final = f"""set -e
 export HOME="$PWD/home" PYTHONPATH={shlex.quote(str(ROOT))} PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"
-unset NAMESRV_ADDR ROCKETMQ_HOME POCKETMQ
+unset NAMESRV_ADDR ROCKETMQ_HOME POCKETMQ JDK_JAVA_OPTIONS JAVA_TOOL_OPTIONS
 ip link set lo up
 wait_for() {{
   for _ in $(seq 1200); do
