@@ -23,6 +23,7 @@ from pocketmq.spark_analytics.pipelines.retries import group_and_topic
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, write_queues
+from tests.support.amount import cases
 
 pytestmark = pytest.mark.spark
 
@@ -30,6 +31,11 @@ Engine = Any
 T0_MS = 1_767_225_600_000  # 2026-01-01 00:00 UTC
 
 
+BOTH_IN_LONG = pytest.mark.parametrize("engine", cases(["direct"], ["direct", "spark"]), indirect=True)
+"""Other tests compare the engines by whole reports (`test_direct`) and figure by figure (`test_spark_recount`)."""
+
+
+@BOTH_IN_LONG
 def test_volume_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path]) -> None:
     report = make_report(engine, str(golden_stores["v4_clean"]), DelayLevels())
     records = expected_records("v4_clean")
@@ -71,6 +77,7 @@ class DelayedLog(LogBuilder):
         self.copy("T", at_ms, level, key, **properties)
 
 
+@BOTH_IN_LONG
 def test_lateness_of_delayed_messages(engine: Engine, tmp_path: Path) -> None:
     log = DelayedLog(100_000)
     for number in range(100):
@@ -126,6 +133,7 @@ def test_lateness_of_delayed_messages(engine: Engine, tmp_path: Path) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+@BOTH_IN_LONG
 def test_delay_levels_of_another_broker(engine: Engine, tmp_path: Path) -> None:
     log = DelayedLog(10_000)
     log.schedule(0, key="k")
@@ -207,6 +215,7 @@ def test_page_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path], 
     assert again == page
 
 
+@BOTH_IN_LONG
 def test_retries_of_pop_consumption_are_those_of_their_group(engine: Engine, golden_stores: dict[str, Path]) -> None:
     report = make_report(engine, str(golden_stores["v5_clean"]), DelayLevels())
     assert [
@@ -234,6 +243,7 @@ def test_group_and_topic_of_a_retry_topic(name: str, group: str, topic: str | No
     assert group_and_topic(name, ("a", "a_b"), ("b_Orders",)) == (group, topic)
 
 
+@BOTH_IN_LONG
 def test_timers_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path]) -> None:
     report = make_report(engine, str(golden_stores["v5_clean"]), DelayLevels())
     (timers,) = (row for row in report.lateness.to_pylist() if row["level"] is None)
@@ -241,6 +251,7 @@ def test_timers_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path]
     assert 0 <= timers["late_p50_ms"] <= timers["late_max_ms"] < 1000
 
 
+@BOTH_IN_LONG
 def test_hostile_names_are_only_text(engine: Engine, tmp_path: Path) -> None:
     hostile = "<img src=x onerror=alert(1)>&$\\frac$\x1b[31m"
     log = LogBuilder(10_000)
@@ -266,6 +277,7 @@ def test_hostile_names_are_only_text(engine: Engine, tmp_path: Path) -> None:
     )
 
 
+@BOTH_IN_LONG
 def test_report_of_one_log_file(engine: Engine, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     file = sorted((golden_stores["v4_clean"] / "commitlog").iterdir())[0]
     report = make_report(engine, str(file), DelayLevels())
@@ -273,6 +285,7 @@ def test_report_of_one_log_file(engine: Engine, golden_stores: dict[str, Path], 
     assert "Only available for whole stores" in write_report(report, str(file), tmp_path)[-1].read_text()
 
 
+@BOTH_IN_LONG
 def test_report_of_a_period(engine: Engine, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     store, begin, end = str(golden_stores["v4_clean"]), "2026-11-21T03:26:27Z", "2026-11-21T03:26:28.500"
     report = make_report(engine, store, DelayLevels(), period={"startingTimestamp": begin, "endingTimestamp": end})
