@@ -1,4 +1,4 @@
-"""What the tests of the console's pages find in a broker: messages, dead letters, delayed ones, and text that attacks."""
+"""Contents of the broker in the tests of the console's pages: messages, dead letters, delayed messages, hostile text."""
 
 import asyncio
 import json

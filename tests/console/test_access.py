@@ -84,7 +84,7 @@ def test_a_page_asks_for_an_account_and_opens_after_the_sign_in(request, browser
     assert SECRET not in answer.text
 
 
-@pytest.mark.parametrize(("name", "secret"), [(ROOT, "wrong"), ("nobody", SECRET), ("x" * 2000, "y"), ("", "")])
+@pytest.mark.parametrize(("name", "secret"), [(ROOT, "wrong"), ("unknown", SECRET), ("x" * 2000, "y"), ("", "")])
 @pytest.mark.parametrize("rules", ["of_4", "of_5"])
 def test_a_wrong_account_is_refused(request, browser_of, rules, name, secret):
     browser = browser_of(request.getfixturevalue(rules))

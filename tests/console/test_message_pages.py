@@ -202,7 +202,7 @@ def test_dead_letters_are_exported_as_json_lines(reader):
     rows = [json.loads(line) for line in answer.text.splitlines()]
     assert [row["properties"]["KEYS"] for row in rows] == ["dead-0", "dead-1", "dead-2"]
     assert "attachment" in answer.headers["content-disposition"]
-    assert reader.get("/dead-letters/export", params={"group": "Nobody"}).status_code == 502
+    assert reader.get("/dead-letters/export", params={"group": "Unknown"}).status_code == 502
 
 
 # --- delayed messages -------------------------------------------------------------------------------------------------
@@ -287,5 +287,5 @@ def test_a_link_that_is_wrong_is_refused(reader, path):
 
 def test_what_does_not_exist_is_said(reader):
     assert reader.get("/messages?topic=Nothing").status_code == 404
-    assert reader.get("/message?topic=Orders&broker=nobody&queue=0&offset=0").status_code == 502
-    assert reader.get("/delayed/message?broker=nobody&id=1").status_code == 502
+    assert reader.get("/message?topic=Orders&broker=unknown&queue=0&offset=0").status_code == 502
+    assert reader.get("/delayed/message?broker=unknown&id=1").status_code == 502

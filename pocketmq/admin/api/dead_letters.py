@@ -85,7 +85,7 @@ class SentAgain:
 
 
 class Outcome(NamedTuple):
-    """What became of a dead letter that was to be sent again. `sent` None: a failure, or it was sent again before."""
+    """The outcome of sending a dead letter again. `sent` None: the send failed, or an earlier one was stored."""
 
     stored: StoredMessage
     sent: SentAgain | None

@@ -69,7 +69,7 @@ class MessageRow:
 
 @dataclass(frozen=True)
 class PageWanted:
-    """What a page shows: messages stored in [begin_ms, end_ms), with one of some tags (only with the oldest first)."""
+    """The selection of a page: messages stored in [begin_ms, end_ms). A filter by tag needs the oldest first."""
 
     count: int
     newest_first: bool = True
@@ -162,7 +162,7 @@ class _Reader:
 
     @property
     def position(self) -> int:
-        """Where the next page continues in this queue."""
+        """Return the queue offset at which the next page continues."""
         if not self.rows:
             return self._next
         return self.rows[0].queue_offset + (1 if self._wanted.newest_first else 0)
