@@ -1,20 +1,26 @@
 """Console: settings, sessions and templates, which all its requests share."""
 
 import logging
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pocketmq.client.access import Access
 from pocketmq.console import values
 from pocketmq.console.accounts import Accounts
-from pocketmq.console.attempts import FailedAttempts
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Tokens
 from pocketmq.console.texts import KEYS
+from pocketmq.runtime.admission import RateByAddress
 from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("console")
+
+FAILED_SIGN_INS_AT_ONCE: Final = 5
+"""Failed sign-ins that an address may have at once, so that secret keys cannot be guessed by trying."""
+FAILED_SIGN_IN_INTERVAL_S: Final = 5.0
+"""Time after which it may have one more."""
 
 
 class Console:
@@ -24,7 +30,7 @@ class Console:
         """`access`: how to connect to the servers; its credentials belong to the console itself."""
         self.config = config
         self.accounts = Accounts(config, access)
-        self.failed_attempts = FailedAttempts()
+        self.failed_sign_ins = RateByAddress(FAILED_SIGN_INS_AT_ONCE, FAILED_SIGN_IN_INTERVAL_S)
         self.sampler = Sampler(self.accounts.own)
         self.tokens = Tokens()
         self.refusals = RefusalLog(log)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +12,6 @@ from pocketmq.client.versions import version_ordinal
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.clients.accounts import SignerOf, credentials_of
 from pocketmq.proxy.clients.in_hand import InHand
-from pocketmq.proxy.clients.pace import Pace
 from pocketmq.proxy.clients.session import Session
 from pocketmq.proxy.clients.upstream import Upstream
 from pocketmq.proxy.config import GrpcConfig
@@ -22,10 +20,15 @@ from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal, Statuses
 from pocketmq.remoting.codes import LanguageCode
 from pocketmq.remoting.signature import Sender
+from pocketmq.runtime.admission import RateByAddress
 
 log = logging.getLogger("proxy")
 
 CLIENT_ID_SIZE_MAX: Final = 255
+NEW_CLIENTS_AT_ONCE: Final = 50
+"""New clients of one host that are admitted at once; further ones wait for their turn, so that others are served."""
+NEW_CLIENT_WAIT_S: Final = 10.0
+"""A new client that would wait longer is refused."""
 LEAVE_S: Final = 3.0
 """Time in which the calls of a client that left may end before its connections close."""
 _LANGUAGES: Final = {"DOT_NET": "DOTNET", "GOLANG": "GO", "NODEJS": "NODE_JS", "NODE": "NODE_JS"}
@@ -56,7 +59,7 @@ class Front:
         """Port of a connection that was passed on by this process -> address of its real peer (`port_splitter`)."""
         self._signer_of, self._now_ms = signer_of, message_time_ms
         self._sessions: dict[tuple[str, str], Session] = {}
-        self._pace = Pace(config.grpc_max_new_clients_per_second, time.monotonic)
+        self._new_clients = RateByAddress(NEW_CLIENTS_AT_ONCE, 1 / config.grpc_max_new_clients_per_second)
         self._leaving: set[asyncio.Task[None]] = set()
         self._renewing: dict[Session, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -150,8 +153,8 @@ class Front:
         config = self.config
         if len(self._sessions) >= config.grpc_max_clients:
             raise Refusal(pb.TOO_MANY_REQUESTS, f"there are {config.grpc_max_clients} clients already (grpcMaxClients)")
-        wait_s = self._pace.wait_s(host)
-        if wait_s is None:
+        wait_s = self._new_clients.take(host, NEW_CLIENT_WAIT_S)
+        if wait_s > NEW_CLIENT_WAIT_S:
             limit = config.grpc_max_new_clients_per_second
             raise Refusal(
                 pb.TOO_MANY_REQUESTS, f"{host} has more than {limit} new clients a second (grpcMaxNewClientsPerSecond)"

@@ -1,5 +1,6 @@
 """Sign-in and sign-out, and the choice of the language."""
 
+import math
 from typing import Final
 
 from starlette.responses import RedirectResponse, Response
@@ -16,8 +17,9 @@ async def show(view: View) -> Response:
 
 async def sign_in(view: View) -> Response:
     access_key, then = view.form.text("accessKey"), _local(view.form.text("then", "/"))
-    attempts, peer = view.console.failed_attempts, view.peer
-    wait_s = attempts.begin(peer)
+    failed, peer = view.console.failed_sign_ins, view.peer
+    # A turn is taken before the brokers are asked, so that sign-ins at the same time count, too.
+    wait_s = math.ceil(failed.take(peer))
     if wait_s:
         view.console.refusals.refused(("sign-ins", peer), f"refused a sign-in from {peer}: too many failed before")
         why = view.text("sign_in.too_many", seconds=wait_s)
@@ -30,9 +32,9 @@ async def sign_in(view: View) -> Response:
         view.console.refusals.refused(("sign-in", peer), f"refused a sign-in from {peer} as {access_key[:100]!r}")
         return view.render("sign_in.html", 403, then=then, access_key=access_key, why=view.text("sign_in.refused"))
     except Exception:
-        attempts.give_back(peer)
+        failed.give_back(peer)
         raise
-    attempts.give_back(peer)
+    failed.give_back(peer)
     answer = RedirectResponse(then, 303)
     view.set_cookie(answer, view.console.session_cookie, session_id)
     return answer
