@@ -33,7 +33,7 @@ from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT
 from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, TlsMode, client_tls, server_tls
+from pocketmq.remoting.tls import TLS_FILES_S, ReloadingContext, ServerTls, TlsConfig, client_tls, server_tls
 from pocketmq.runtime.clock import Clock, SystemClock
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError, listening
@@ -75,10 +75,7 @@ class Broker:
         self.fast_port: int | None = None
         self.services: Services
         self._tls_config = tls_config or TlsConfig()
-        if config.use_tls is None:
-            config.use_tls = self._tls_config.mode is TlsMode.ENFORCING
-        if config.ha_use_tls is None:
-            config.ha_use_tls = config.use_tls
+        config.settle_tls(self._tls_config.mode)
         self._tls: ServerTls | None = None
         self._name_server_tls: ReloadingContext | None = None
         self._master_tls: ReloadingContext | None = None

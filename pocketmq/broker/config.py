@@ -15,6 +15,7 @@ from pocketmq.metrics.config import MetricsConfig
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.limits import ConnectionLimits
+from pocketmq.remoting.tls import TlsMode
 from pocketmq.runtime.apache_keys import BROKER_KEYS
 from pocketmq.runtime.config import setting
 from pocketmq.runtime.lifecycle import StartError
@@ -205,6 +206,13 @@ class BrokerConfig(MetricsConfig, ConnectionLimits):
     """Time after which the locks of a consumer are freed if its connection ended without UNREGISTER_CLIENT and it did not
     come back. With the lock's life time (60 s) or more no lock is freed early, as in Apache."""
     auto_delete_unused_stats: bool = False
+
+    def settle_tls(self, mode: TlsMode) -> None:
+        """Set `use_tls` and `ha_use_tls` if they are not given."""
+        if self.use_tls is None:
+            self.use_tls = mode is TlsMode.ENFORCING
+        if self.ha_use_tls is None:
+            self.ha_use_tls = self.use_tls
 
     @property
     def hold_limits(self) -> tuple[int, int, int]:

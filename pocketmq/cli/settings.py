@@ -84,6 +84,15 @@ def part_of(settings: Mapping[str, str], declared: Iterable[type[Any]]) -> dict[
     return {key: value for key, value in settings.items() if key in keys}
 
 
+def client_tls(settings: Mapping[str, str]) -> TlsConfig | None:
+    """Return the TLS of connections to the servers that have these settings; None: they are plain. Raises StartError."""
+    declared = BrokerConfig, TlsConfig
+    (broker_config, tls), _ = bind(declared, part_of(settings, declared))
+    tls.read_config_file()
+    broker_config.settle_tls(tls.mode)
+    return tls if broker_config.use_tls else None
+
+
 def warnings(settings: Mapping[str, str]) -> list[str]:
     """Return a sentence for each key of Apache's that has no effect."""
     return [f"key {key}: ignored: {_IGNORED_KEYS[key]}" for key in settings if key in _IGNORED_KEYS and key not in _DECLARED]

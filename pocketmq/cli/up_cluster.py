@@ -10,6 +10,7 @@ from rich.table import Table
 from pocketmq.cli import settings
 from pocketmq.cli.cluster import BROKERS_MAX, LAYOUTS, PORT_DISTANCE, SLAVES_MAX, Layout, ProcessCluster
 from pocketmq.cli.processes import Kept, NotReady
+from pocketmq.remoting.tls import TlsConfig
 from pocketmq.runtime.command_line.commands import CommandError, complain, nearest, say, warn
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.lifecycle import StartError, StopRequest
@@ -46,8 +47,8 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
     stop_request = StopRequest()
     try:
         cluster.start()
-        _say_ready(cluster)
-        with _console(options.console, cluster.namesrv_address):
+        with _console(options.console, cluster.namesrv_address, settings.client_tls(given)) as console_line:
+            _say_ready(cluster, console_line)
             _watch(cluster, stop_request)
     except (NotReady, StartError, CommandError) as failure:
         cluster.stop()
@@ -56,18 +57,20 @@ def run(options: SimpleNamespace, broker_port: int) -> int:
 
 
 @contextlib.contextmanager
-def _console(port: int | None, namesrv_address: str) -> Iterator[None]:
-    """Serve a console while the cluster runs, if a port is given."""
+def _console(port: int | None, namesrv_address: str, tls: TlsConfig | None) -> Iterator[str]:
+    """Serve a console while the cluster runs, if a port is given, and yield the line that names its address.
+
+    `tls`: of its connections; None: they are plain.
+    """
     if port is None:
-        yield
+        yield ""
         return
     from pocketmq.cli import console_server
 
-    console = console_server.of_development(port, namesrv_address)
+    console = console_server.of_development(port, namesrv_address, tls)
     console.start()
-    say(console_server.ready_line(console.server, can_write=True))
     try:
-        yield
+        yield console_server.ready_line(console.server, can_write=True) + "\n"
     finally:
         console.stop()
 
@@ -111,7 +114,7 @@ def _check_ports(given: Mapping[str, str], layout: Layout) -> None:
             )
 
 
-def _say_ready(cluster: ProcessCluster) -> None:
+def _say_ready(cluster: ProcessCluster, console_line: str) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("broker", "id", "role", "address", "process"):
         table.add_column(heading, no_wrap=True)
@@ -125,8 +128,11 @@ def _say_ready(cluster: ProcessCluster) -> None:
             say(f"Metrics of {label}: {server.metrics_url}/metrics")
     say(f"Stores: {cluster.folder}/BROKER/store")
     address = cluster.namesrv_address
-    say(f"The cluster boot success. address={address}")
-    say(f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest")
+    # One write, so that a program which waits for "boot success" finds all of it, also where output is not buffered.
+    say(
+        f"The cluster boot success. address={address}\n{console_line}"
+        f"Try: pocketmq produce -n {address} TopicTest hello; pocketmq consume -n {address} TopicTest"
+    )
 
 
 def _say_kept(label: str, kept: Kept) -> None:

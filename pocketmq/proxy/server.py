@@ -14,7 +14,7 @@ from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.front import Front
 from pocketmq.proxy.port_splitter import PortSplitter
 from pocketmq.proxy.service import handlers
-from pocketmq.remoting.tls import ClientAuth, TlsConfig, TlsMode
+from pocketmq.remoting.tls import ClientAuth, TlsConfig, TlsMode, temporary_certificate
 from pocketmq.runtime.lifecycle import StartError, listening
 
 log = logging.getLogger("proxy")
@@ -99,8 +99,13 @@ def _add(server: grpc.aio.Server, host: str, port: int, credentials: grpc.Server
 
 def _credentials(tls: TlsConfig | None) -> grpc.ServerCredentials | None:
     """Return the certificates for TLS connections; None if there are only plain ones. Raises StartError."""
-    if tls is None or tls.mode is TlsMode.DISABLED or not (tls.server_cert_path or tls.mode is TlsMode.ENFORCING):
+    if tls is None or tls.mode is TlsMode.DISABLED:
         return None
+    if not (tls.server_cert_path or tls.test_mode_enable or tls.mode is TlsMode.ENFORCING):
+        return None
+    if tls.test_mode_enable:
+        with temporary_certificate() as (cert, key):
+            return grpc.ssl_server_credentials([(Path(key).read_bytes(), Path(cert).read_bytes())])
     if tls.server_key_password:
         raise StartError("tls.server.keyPassword: the gRPC port needs a key without a password")
     is_asked = tls.server_auth_client and tls.server_need_client_auth is not ClientAuth.NONE

@@ -6,13 +6,13 @@ after a failed reload the previous ones stay in use. TLS 1.2 and later, no reneg
 compared with host names, as in Apache's clients and servers.
 """
 
+import contextlib
 import logging
 import os
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -117,7 +117,7 @@ class AlertingContext(ssl.SSLContext):
 
 def send_alert(connection: socket.socket, error: ssl.SSLError) -> None:
     """Send the alert of a failed handshake, if possible, over a non-blocking duplicate of the connection's socket."""
-    with suppress(OSError):
+    with contextlib.suppress(OSError):
         connection.send(getattr(error, "alert", b""))
         connection.shutdown(socket.SHUT_WR)
         connection.recv(_UNREAD_MAX)  # closing with unread data would reset the connection and drop the alert
@@ -192,7 +192,8 @@ def client_tls(config: TlsConfig) -> ReloadingContext:
 def _server_context(config: TlsConfig) -> ssl.SSLContext:
     context = _context(ssl.PROTOCOL_TLS_SERVER)
     if config.test_mode_enable:
-        _load_test_certificate(context)
+        with temporary_certificate() as (cert, key):
+            _load_certificate(context, "server", cert, key, None)
         return context
     _load_certificate(context, "server", config.server_cert_path, config.server_key_path, config.server_key_password)
     if config.server_auth_client and config.server_need_client_auth is not ClientAuth.NONE:
@@ -247,7 +248,9 @@ def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose:
         raise StartError(f"tls.{side}.trustCertPath={path}: {_error_text(error)}") from error
 
 
-def _load_test_certificate(context: ssl.SSLContext) -> None:
+@contextlib.contextmanager
+def temporary_certificate() -> Iterator[tuple[str, str]]:
+    """Create a certificate for tests; yield its path and that of its key, which end with the context. Raises StartError."""
     import tempfile  # imported here, because few servers make a certificate and the module stays in memory
 
     with tempfile.TemporaryDirectory() as folder:
@@ -258,4 +261,4 @@ def _load_test_certificate(context: ssl.SSLContext) -> None:
             subprocess.run(command, check=True, capture_output=True, timeout=20)
         except (OSError, subprocess.SubprocessError) as error:
             raise StartError(f"tls.test.mode.enable=true needs the command openssl: {error}") from error
-        _load_certificate(context, "server", cert, key, None)
+        yield cert, key

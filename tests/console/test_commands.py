@@ -12,7 +12,6 @@ import pytest
 
 from pocketmq.cli.processes import Server, start_up
 from tests.patience import PATIENCE_S
-from tests.remoting.certificates import Authority
 
 PROGRAM = [sys.executable, "-P", "-m", "pocketmq"]
 ADDRESS = re.compile(r"The console boot success\. address=(http://\S+/) \((.*)\)")
@@ -33,10 +32,10 @@ def test_up_serves_a_console_that_may_change_things(up):
     assert "/topics/create" in page.text
 
 
-def test_the_console_of_up_connects_by_tls_if_the_servers_demand_it(tmp_path):
-    own = Authority(tmp_path).certificate("server")
-    tls = ("tls.server.mode=enforcing", f"tls.server.certPath={own.cert}", f"tls.server.keyPath={own.key}")
-    running = start_up(tmp_path, "--memory", "--console", "0", *(word for one in tls for word in ("--set", one)))
+@pytest.mark.parametrize("servers", [("--memory",), ("--brokers", "1")], ids=["one process", "cluster"])
+def test_the_console_of_up_connects_by_tls_if_the_servers_demand_it(tmp_path, servers):
+    tls = ("--set", "tls.server.mode=enforcing", "--set", "tls.test.mode.enable=true")
+    running = start_up(tmp_path, *servers, "--console", "0", *tls)
     try:
         url, _ = ADDRESS.search(running.out.read_text()).groups()
         page = httpx.get(f"{url}topics?all=1")
