@@ -29,6 +29,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.offset import QueryConsumerOffsetRequestHeader
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader
+from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("client")
 
@@ -83,6 +84,7 @@ class PopConsumer(Listening[Popped]):
             self._source, self._listeners, hooks, self._rates, concurrency, options.auto_ack
         )
         self._popping: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._failures = RefusalLog(log)  # by broker
         self.instance.consumer_data = self._consumer_data
 
     async def start(self) -> None:
@@ -147,8 +149,9 @@ class PopConsumer(Listening[Popped]):
             try:
                 await self._source.room(max(self._concurrency, 2))
                 await self._pop_once(topic, broker_name)
+                self._failures.over(broker_name)
             except (OSError, TimeoutError, RemotingError, ValueError) as failure:
-                log.warning("popping from %s of broker %s failed: %s", topic, broker_name, failure)
+                self._failures.refused(broker_name, f"popping from {topic} of broker {broker_name} failed: {failure}")
                 await asyncio.sleep(PAUSE_S)
 
     async def _pop_once(self, topic: str, broker_name: str) -> None:

@@ -24,6 +24,7 @@ from pocketmq.client.message import RETRY_GROUP_PREFIX, MessageExt
 from pocketmq.remoting.bodies import MessageQueue, SubscriptionData
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("client")
 
@@ -79,6 +80,7 @@ class HeldQueues:
         self._options, self._start = options, start
         self._locks = locks
         self._changed = asyncio.Event()
+        self._failures = RefusalLog(log)  # by broker
 
     # Queues
 
@@ -224,8 +226,9 @@ class HeldQueues:
             try:
                 await self._room(work)
                 await self._fetch_once(work)
+                self._failures.over(work.queue.broker_name)
             except (OSError, TimeoutError, RemotingError, ValueError) as failure:
-                log.warning("consuming from %s failed: %s", work.queue, failure)
+                self._failures.refused(work.queue.broker_name, f"consuming from {work.queue} failed: {failure}")
                 if isinstance(failure, RemotingError) and failure.code in _UNKNOWN_HERE:
                     await self._requests.instance.heartbeat()  # the broker was restarted and does not know the group yet
                 await asyncio.sleep(PAUSE_S)

@@ -13,6 +13,7 @@ from pocketmq.client.consuming.queue_requests import QueueRequests
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.refusal_log import RefusalLog
 
 log = logging.getLogger("client")
 
@@ -35,6 +36,7 @@ class BrokerOffsets:
     def __init__(self, requests: QueueRequests, zero_if_new: bool = True) -> None:
         """`zero_if_new`: see `QueueRequests.committed`."""
         self._requests, self._zero_if_new = requests, zero_if_new
+        self._failures = RefusalLog(log)  # by broker
 
     async def committed(self, queue: MessageQueue) -> int | None:
         return await self._requests.committed(queue, zero_if_new=self._zero_if_new)
@@ -47,8 +49,10 @@ class BrokerOffsets:
             try:
                 if await self._requests.commit_somewhere(work.queue, offset_now):
                     work.committed_offset = offset_now
+                    self._failures.over(work.queue.broker_name)
             except (OSError, TimeoutError, RemotingError) as failure:
-                log.warning("consumer offset %d of %s could not be stored: %s", offset_now, work.queue, failure)
+                text = f"consumer offset {offset_now} of {work.queue} could not be stored: {failure}"
+                self._failures.refused(work.queue.broker_name, text)
 
 
 class LocalOffsets:
