@@ -5,8 +5,6 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.columns.Rows;
 import pocketmq.spark.files.BigEndian;
-import pocketmq.spark.files.FileBytes;
-import pocketmq.spark.files.LogFile;
 import pocketmq.spark.files.Marks;
 
 /**
@@ -14,7 +12,7 @@ import pocketmq.spark.files.Marks;
  *
  * <p>They are read in portions. Where the file does not match the list, that portion is scanned instead.
  */
-final class PickedPieces implements Pieces {
+final class PickedPieces extends Pieces {
     private static final Logger LOG = LoggerFactory.getLogger(PickedPieces.class);
     /** Maximum bytes of records of a portion. */
     private static final long PORTION_SIZE = 4 << 20;
@@ -26,14 +24,8 @@ final class PickedPieces implements Pieces {
     private static final int GAP_REMOTE = 1 << 20;
     private static final int READ_AHEAD = 256 << 10;
 
-    private final LogFile file;
-    private final FileBytes bytes;
     private final long[] starts;
     private final int[] sizes;
-    private final RecordFilter filter;
-    private final CopiedRecords copied;
-    private final Rows rows;
-    private final Records piece;
     private final int gap;
     private byte[] data = new byte[0];
     private final Window ahead;
@@ -43,84 +35,60 @@ final class PickedPieces implements Pieces {
     private int next;
     private int at;
     private ScannedPieces scan;
-    /** The batch whose messages are next, null if there is none. */
-    private InnerBatch batch;
 
     PickedPieces(Split split, RecordFilter filter, CopiedRecords copied, Rows rows) throws IOException {
-        this.file = split.file();
-        this.bytes = file.open();
+        super(split.file(), split.file().open(), filter, copied, rows);
         this.starts = split.starts();
         this.sizes = split.sizes();
-        this.filter = filter;
-        this.copied = copied;
-        this.rows = rows;
-        this.piece = new Records(rows);
         this.ahead = new Window(file, bytes, split.end());
         this.gap = file.files().isRemote() ? GAP_REMOTE : GAP_LOCAL;
     }
 
     @Override
-    public Piece next() throws IOException {
+    public boolean next() throws IOException {
         while (true) {
             if (scan != null) {
-                Piece found = scan.next();
-                if (found != null) {
-                    return found;
+                if (scan.next()) {
+                    damage = scan.damage;
+                    return true;
                 }
                 scan.close();
                 scan = null;
             }
-            if (batch != null) {
-                if (batch.fill(rows, filter)) {
-                    return piece;
-                }
-                batch = null;
+            damage = null;
+            if (fillFromBatch()) {
+                return true;
             }
             if (next == portionEnd) {
                 if (portionEnd == starts.length) {
-                    return null;
+                    return false;
                 }
                 readPortion();
                 continue;
             }
             rows.clear(data);
-            Piece damage = fill();
-            if (rows.count() > 0) {
-                return piece;
-            }
-            if (damage != null) {
-                return damage;
+            fill();
+            if (rows.count() > 0 || damage != null) {
+                return true;
             }
         }
     }
 
-    /** Fills the rows from the portion, up to a record whose lengths do not add up, which is returned if it is the first. */
-    private Piece fill() throws IOException {
-        while (next < portionEnd && !rows.isFull()) {
+    /** Fills the rows from the portion, up to a record whose lengths do not add up, which is the damage if it is the first. */
+    private void fill() throws IOException {
+        while (next < portionEnd && !rows.isFull() && batch == null) {
             if (!rows.look(at, sizes[next])) {
-                if (rows.count() > 0) {
-                    return null;
+                if (rows.count() == 0) {
+                    damage = DamagedBytes.inside(file, starts[next], starts[next] + sizes[next]);
+                    at += sizes[next++];
                 }
-                long begin = starts[next];
-                long end = begin + sizes[next];
-                at += sizes[next++];
-                return new DamagedBytes(file, begin, end, "its lengths do not add up");
+                return;
             }
-            if (InnerBatch.isOne(rows) && !copied.has(rows)) {
-                if (rows.count() > 0) {
-                    return null;
-                }
-                batch = InnerBatch.of(rows);
-            }
-            if (batch == null && filter.wants(rows) && !copied.has(rows)) {
-                rows.keep();
+            if (!take()) {
+                return;
             }
             at += sizes[next++];
-            if (batch != null) {
-                return null;
-            }
         }
-        return null;
     }
 
     /** Reads the next portion; if it does not match the list, sets the scan that replaces it. */
@@ -153,7 +121,7 @@ final class PickedPieces implements Pieces {
             LOG.warn("the ConsumeQueues do not match {} from {} to {}: scanning that part", file.path(), begin, stop);
             next = portionEnd;
             long found = Marks.next(file, bytes, begin, stop);
-            scan = found == Marks.NONE ? null : new ScannedPieces(file, found, stop, stop, true, filter, copied, rows);
+            scan = found == Marks.NONE ? null : new ScannedPieces(Split.scan(file, found, stop, stop).exact(), filter, copied, rows);
         }
     }
 
@@ -184,6 +152,6 @@ final class PickedPieces implements Pieces {
         if (scan != null) {
             scan.close();
         }
-        bytes.close();
+        super.close();
     }
 }

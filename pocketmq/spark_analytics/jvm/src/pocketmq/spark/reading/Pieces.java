@@ -4,46 +4,94 @@ import java.io.Closeable;
 import java.io.IOException;
 import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.columns.Rows;
+import pocketmq.spark.files.FileBytes;
+import pocketmq.spark.files.LogFile;
 
-/** The contents of a split, in file order. */
-public interface Pieces extends Closeable {
-    /** A part of a split: either some records, which {@code rows} was filled with, or damage. */
-    sealed interface Piece permits DamagedBytes, Records {}
+/** The contents of a split, in file order, piece by piece: either some records, which the rows are filled with, or damage. */
+public abstract class Pieces implements Closeable {
+    final LogFile file;
+    final FileBytes bytes;
+    final RecordFilter filter;
+    final CopiedRecords copied;
+    final Rows rows;
+    /** The batch whose messages are next, null if there is none. */
+    InnerBatch batch;
 
-    /** The rows that were filled. */
-    record Records(Rows rows) implements Piece {}
+    DamagedBytes damage;
 
-    /** Returns the next records or damage, null at the end. Records are valid until the next call. */
-    Piece next() throws IOException;
+    Pieces(LogFile file, FileBytes bytes, RecordFilter filter, CopiedRecords copied, Rows rows) {
+        this.file = file;
+        this.bytes = bytes;
+        this.filter = filter;
+        this.copied = copied;
+        this.rows = rows;
+    }
 
     /** Returns the contents of a split; records are put into {@code rows}. Throws MissingFileException. */
-    static Pieces open(Split split, Pruning pruning, CopiedRecords copied, Rows rows) throws IOException {
+    public static Pieces open(Split split, Pruning pruning, CopiedRecords copied, Rows rows) throws IOException {
         rows.path = UTF8String.fromString(split.file().path());
         rows.brokerName = UTF8String.fromString(split.brokerName());
         if (!split.lost().isEmpty()) {
             return new Lost(split);
         }
         RecordFilter filter = new RecordFilter(pruning);
-        if (split.starts() != null) {
-            return new PickedPieces(split, filter, copied, rows);
+        return split.starts() == null
+                ? new ScannedPieces(split, filter, copied, rows) : new PickedPieces(split, filter, copied, rows);
+    }
+
+    /** Goes on to the next piece; returns false at the end. Records are valid until the next call. */
+    public abstract boolean next() throws IOException;
+
+    /** The damage that is the present piece, null if that consists of records. */
+    public final DamagedBytes damage() {
+        return damage;
+    }
+
+    /** Fills the rows with the next messages of the batch; returns false if there are none. */
+    final boolean fillFromBatch() {
+        if (batch != null && batch.fill(rows, filter)) {
+            return true;
         }
-        return new ScannedPieces(
-                split.file(), split.begin(), split.stop(), split.end(), split.isExact(), filter, copied, rows);
+        batch = null;
+        return false;
+    }
+
+    /**
+     * Takes the record that the rows looked at: it becomes a row if it is wanted, or the batch, whose messages are rows of their
+     * own data. Returns false for a batch that has to wait until the present rows are read.
+     */
+    final boolean take() throws IOException {
+        if (InnerBatch.isOne(rows) && !copied.has(rows)) {
+            if (rows.count() > 0) {
+                return false;
+            }
+            batch = InnerBatch.of(rows);
+        }
+        if (batch == null && filter.wants(rows) && !copied.has(rows)) {
+            rows.keep();
+        }
+        return true;
+    }
+
+    @Override
+    public void close() throws IOException {
+        bytes.close();
     }
 
     /** The damage of a split whose records no longer exist. */
-    final class Lost implements Pieces {
-        private Split split;
+    private static final class Lost extends Pieces {
+        private final Split split;
 
         Lost(Split split) {
+            super(split.file(), null, null, null, null);
             this.split = split;
         }
 
         @Override
-        public Piece next() {
-            Split own = split;
-            split = null;
-            return own == null ? null : new DamagedBytes(own.file(), own.begin(), own.stop(), own.lost());
+        public boolean next() {
+            boolean isFirst = damage == null;
+            damage = new DamagedBytes(file, split.begin(), split.stop(), split.lost());
+            return isFirst;
         }
 
         @Override

@@ -55,21 +55,12 @@ final class RowsReader implements Closeable {
 
     /** Reads on; returns false at the end. Throws ReadException. */
     boolean next() throws IOException {
-        while (pieces != null) {
-            Pieces.Piece piece = pieces.next();
-            if (piece == null) {
-                return false;
+        while (pieces != null && pieces.next()) {
+            shown = pieces.damage();
+            if (shown == null) {
+                checkBodies();
             }
-            shown = null;
-            if (piece instanceof DamagedBytes damaged) {
-                if (isShown(damaged)) {
-                    shown = damaged;
-                    return true;
-                }
-                continue;
-            }
-            checkBodies();
-            if (rows.count() > 0) {
+            if (shown == null ? rows.count() > 0 : isShown(shown)) {
                 return true;
             }
         }
