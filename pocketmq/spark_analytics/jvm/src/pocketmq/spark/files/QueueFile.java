@@ -63,8 +63,11 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
         }
     }
 
-    /** Returns the number of units. */
-    private int count() throws IOException {
+    /**
+     * Returns the number of units. Throws IOException if units {@code mayLack} nowhere, but further ones lie behind a gap: units
+     * lost in a power cut read as zeros, in whole pages, like units that were never written.
+     */
+    public int count(boolean mayLack) throws IOException {
         int capacity = (int) (size / UNIT);
         int low = 0;
         int high = capacity;
@@ -78,25 +81,17 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
                     high = middle;
                 }
             }
+            for (int ahead = 1; !mayLack && low + ahead < capacity; ahead *= 2) {
+                if (isUnit(bytes, low + ahead)) {
+                    throw lacking();
+                }
+            }
         }
         return low;
     }
 
-    /**
-     * Returns the number of units. Throws IOException if further units lie behind a gap: units lost in a power cut
-     * read as zeros, in whole pages, like units that were never written.
-     */
-    public int countWithoutGap() throws IOException {
-        int count = count();
-        int capacity = (int) (size / UNIT);
-        try (FileBytes bytes = files.openPlanned(path)) {
-            for (int ahead = 1; count + ahead < capacity; ahead *= 2) {
-                if (isUnit(bytes, count + ahead)) {
-                    throw new IOException(path + " has lost units");
-                }
-            }
-        }
-        return count;
+    private IOException lacking() {
+        return new IOException(path + " has lost units");
     }
 
     private static boolean isUnit(FileBytes bytes, int number) throws IOException {
@@ -118,7 +113,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
                 int middle = (low + high) >>> 1;
                 byte[] unit = bytes.bytes((long) middle * UNIT, UNIT);
                 if (unit.length < UNIT || !isUnit(unit, 0)) {
-                    throw new IOException(path + " has lost units");
+                    throw lacking();
                 }
                 if (BigEndian.int8(unit, Layout.UNIT_PHYSICAL_OFFSET_POSITION) < physicalOffset) {
                     low = middle + 1;
@@ -137,7 +132,7 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
             byte[] data = bytes.bytes((long) first * UNIT, count * UNIT);
             for (int at = 0; at < count * UNIT; at += UNIT) {
                 if (at + UNIT > data.length || !isUnit(data, at)) {
-                    throw new IOException(path + " has lost units");
+                    throw lacking();
                 }
             }
             return data;
@@ -150,15 +145,13 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
     /** Returns the newest unit of a queue, null if it has none that points to a record. */
     public static Unit newest(List<QueueFile> row) throws IOException {
         QueueFile last = row.isEmpty() ? null : row.get(row.size() - 1);
-        int count = last == null ? 0 : last.count();
+        int count = last == null ? 0 : last.count(true);
         if (count == 0) {
             return null;
         }
-        try (FileBytes bytes = last.files.openPlanned(last.path)) {
-            byte[] unit = bytes.bytes((long) (count - 1) * UNIT, UNIT);
-            int size = BigEndian.int4(unit, Layout.UNIT_SIZE_POSITION);
-            long physicalOffset = BigEndian.int8(unit, Layout.UNIT_PHYSICAL_OFFSET_POSITION);
-            return size == BLANK_UNIT_SIZE ? null : new Unit(physicalOffset, size);
-        }
+        byte[] unit = last.units(count - 1, count);
+        int size = BigEndian.int4(unit, Layout.UNIT_SIZE_POSITION);
+        long physicalOffset = BigEndian.int8(unit, Layout.UNIT_PHYSICAL_OFFSET_POSITION);
+        return size == BLANK_UNIT_SIZE ? null : new Unit(physicalOffset, size);
     }
 }

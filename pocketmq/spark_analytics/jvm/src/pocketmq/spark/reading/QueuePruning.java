@@ -161,7 +161,7 @@ public final class QueuePruning {
         for (Pruning.Range range : unknown(index, found)) {
             int before = Math.min(firstFrom(starts, range.begin()), there);
             cut(file, Arrays.copyOfRange(starts, first, before), Arrays.copyOfRange(found.sizes(), first, before), splits);
-            addScans(file, range, splits);
+            LogRange.addScans(file, range.begin(), range.end(), pruning, splitSize, LogRange::mayBegin, splits);
             first = Math.min(firstFrom(starts, range.end()), there);
         }
         cut(file, Arrays.copyOfRange(starts, first, there), Arrays.copyOfRange(found.sizes(), first, there), splits);
@@ -197,15 +197,6 @@ public final class QueuePruning {
             LOG.warn("the ConsumeQueues do not account for {} bytes of {}: scanning these", size, file.path());
         }
         return ranges;
-    }
-
-    /** Adds the splits that scan a range of a file. A record begins there, unless that is damaged. */
-    private void addScans(LogFile file, Pruning.Range own, List<Split> splits) throws IOException {
-        Pruning.Range range = pruning.narrow(file, own.begin(), own.end());
-        for (long cut = range.begin(); cut < range.end(); cut += splitSize) {
-            Split split = Split.scan(file, cut, Math.min(cut + splitSize, range.end()), own.end());
-            splits.add(cut == own.begin() && LogRange.mayBegin(file, cut) ? split.exact() : split);
-        }
     }
 
     /** Returns the index of the first of ascending numbers that is not smaller than a number. */

@@ -32,7 +32,7 @@ final class QueueUnits {
         this.topic = topic;
         this.queueId = queueId;
         for (QueueFile file : row) {
-            int count = file.countWithoutGap();
+            int count = file.count(false);
             int first = files.isEmpty() ? file.firstFrom(begin, count) : 0;
             if (first < count) {
                 number = files.isEmpty() ? first : number;
