@@ -1,5 +1,6 @@
 package pocketmq.spark.columns;
 
+import java.util.function.Function;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
@@ -11,12 +12,7 @@ import org.apache.spark.sql.vectorized.ColumnVector;
  * @param isNullable Spark skips the null check of a column that is declared NOT NULL
  * @param decoder makes the vector that decodes the column from rows
  */
-public record Column(String name, DataType type, boolean isNullable, Decoder decoder) {
-    /** Makes the vector of a column. */
-    public interface Decoder {
-        ColumnVector vector(Rows rows);
-    }
-
+public record Column(String name, DataType type, boolean isNullable, Function<Rows, ColumnVector> decoder) {
     public StructField field() {
         return new StructField(name, type, isNullable, Metadata.empty());
     }

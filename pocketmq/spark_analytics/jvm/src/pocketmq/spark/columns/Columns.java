@@ -9,6 +9,7 @@ import java.util.function.IntFunction;
 import java.util.function.IntToLongFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.files.Layout;
 
@@ -70,7 +71,7 @@ public final class Columns {
         return names;
     }
 
-    private void add(String name, DataType type, boolean isNullable, Column.Decoder decoder) {
+    private void add(String name, DataType type, boolean isNullable, Function<Rows, ColumnVector> decoder) {
         known.put(name, new Column(name, type, isNullable, decoder));
     }
 

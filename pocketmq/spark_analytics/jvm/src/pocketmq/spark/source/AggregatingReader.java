@@ -43,7 +43,7 @@ final class AggregatingReader implements PartitionReader<ColumnarBatch> {
     }
 
     private ColumnVector vector(Column column) {
-        return column == null ? null : column.decoder().vector(rows);
+        return column == null ? null : column.decoder().apply(rows);
     }
 
     @Override

@@ -1,13 +1,15 @@
 package pocketmq.spark.source;
 
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.PartitionReader;
-import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
-import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.execution.vectorized.ColumnVectorUtils;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.types.UTF8String;
 import pocketmq.spark.columns.Column;
 import pocketmq.spark.columns.Columns;
 import pocketmq.spark.reading.DamagedBytes;
@@ -28,7 +30,7 @@ final class MessagesReader implements PartitionReader<ColumnarBatch> {
         this.columns = spec.columns();
         this.reader = new RowsReader(split, spec);
         this.records = new ColumnarBatch(
-                columns.stream().map(column -> column.decoder().vector(reader.rows())).toArray(ColumnVector[]::new));
+                columns.stream().map(column -> column.decoder().apply(reader.rows())).toArray(ColumnVector[]::new));
     }
 
     @Override
@@ -49,29 +51,21 @@ final class MessagesReader implements PartitionReader<ColumnarBatch> {
 
     /** Returns a row that shows damage. */
     private ColumnarBatch batchOf(DamagedBytes damaged) throws IOException {
-        ColumnVector[] vectors = new ColumnVector[columns.size()];
+        Object[] values = new Object[columns.size()];
+        InternalRow known = new GenericInternalRow(values);
+        ConstantColumnVector[] vectors = new ConstantColumnVector[columns.size()];
         for (int index = 0; index < vectors.length; index++) {
             Column column = columns.get(index);
-            vectors[index] = vector(column.type(), known(column.name(), damaged));
+            values[index] = known(column.name(), damaged);
+            vectors[index] = new ConstantColumnVector(1, column.type());
+            ColumnVectorUtils.populate(vectors[index], known, index);
         }
         ColumnarBatch row = new ColumnarBatch(vectors);
         row.setNumRows(1);
         return row;
     }
 
-    private static ColumnVector vector(DataType type, Object value) {
-        OnHeapColumnVector vector = new OnHeapColumnVector(1, type);
-        if (value instanceof Long number) {
-            vector.putLong(0, number);
-        } else if (value instanceof byte[] bytes) {
-            vector.putByteArray(0, bytes);
-        } else {
-            vector.putNull(0);
-        }
-        return vector;
-    }
-
-    /** Returns a Long, the bytes of a text or bytes, or null. */
+    /** Returns the value of a column, as Spark has it in its rows; null if it is unknown. */
     private Object known(String name, DamagedBytes damaged) throws IOException {
         if (name.equals(spec.options().corruptRecordColumn)) {
             long size = Math.min(damaged.stop() - damaged.begin(), Columns.CORRUPT_SIZE_MAX);
@@ -79,8 +73,8 @@ final class MessagesReader implements PartitionReader<ColumnarBatch> {
         }
         return switch (name) {
             case Columns.PHYSICAL_OFFSET -> damaged.physicalOffset();
-            case Columns.BROKER_NAME -> reader.rows().brokerName.getBytes();
-            case Columns.STORE_PATH -> damaged.file().path().getBytes(StandardCharsets.UTF_8);
+            case Columns.BROKER_NAME -> reader.rows().brokerName;
+            case Columns.STORE_PATH -> UTF8String.fromString(damaged.file().path());
             default -> null;
         };
     }
