@@ -5,11 +5,18 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.OptionalLong;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
+import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
@@ -23,28 +30,69 @@ import pocketmq.spark.reading.Replicas;
 import pocketmq.spark.reading.Split;
 import pocketmq.spark.reading.SplitPlanning;
 
-/** A read of messages, planned once. */
-final class MessagesScan implements Batch, SupportsReportStatistics {
+/** A read of messages: takes over from Spark what can be done while reading, then plans the read, once. */
+final class MessagesScan
+        implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters, SupportsPushDownLimit,
+                SupportsPushDownAggregates, Batch, SupportsReportStatistics {
     private static final Logger LOG = LoggerFactory.getLogger(MessagesScan.class);
 
     private final ReadRequest request;
-    private final StructType schema;
-    private final Pruning pruning;
-    private final int limit;
-    private final Aggregates aggregates;
-    private final List<Predicate> filters;
+    private final PushedFilters filters;
+    private StructType schema;
+    private int limit = ReadSpec.NO_LIMIT;
+    private Aggregates aggregates;
     /** Null before they are planned. */
     private List<Split> splits;
 
-    MessagesScan(
-            ReadRequest request, StructType schema, PushedFilters filters, int limit, Aggregates aggregates) {
+    MessagesScan(ReadRequest request) {
         this.request = request;
-        this.schema = schema;
-        this.pruning = filters.pruning();
-        this.filters = List.of(filters.pushed());
-        this.limit = limit;
-        this.aggregates = aggregates;
+        this.filters = new PushedFilters(request);
+        this.schema = request.schema();
     }
+
+    // --- what Spark leaves to the reader ----------------------------------------------------------------------------
+
+    @Override
+    public void pruneColumns(StructType required) {
+        schema = required;
+    }
+
+    @Override
+    public Predicate[] pushPredicates(Predicate[] predicates) {
+        return filters.push(predicates);
+    }
+
+    @Override
+    public Predicate[] pushedPredicates() {
+        return filters.pushed();
+    }
+
+    @Override
+    public boolean pushLimit(int limit) {
+        this.limit = limit;
+        return true;
+    }
+
+    @Override
+    public boolean isPartiallyPushed() {
+        return true; // each task keeps to the limit by itself
+    }
+
+    @Override
+    public boolean pushAggregation(Aggregation aggregation) {
+        aggregates = Aggregates.of(aggregation, request);
+        if (aggregates != null) {
+            schema = aggregates.schema(request);
+        }
+        return aggregates != null;
+    }
+
+    @Override
+    public Scan build() {
+        return this;
+    }
+
+    // --- the read ---------------------------------------------------------------------------------------------------
 
     @Override
     public StructType readSchema() {
@@ -57,7 +105,7 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
         if (aggregates != null) {
             more += ", PushedAggregates: " + Arrays.toString(schema.names());
         }
-        return request + ", PushedFilters: " + filters + more;
+        return request + ", PushedFilters: " + Arrays.toString(filters.pushed()) + more;
     }
 
     @Override
@@ -105,7 +153,7 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
         List<List<LogFile>> logs = SplitPlanning.logs(files);
         List<List<Split>> planned = new ArrayList<>();
         for (List<LogFile> log : logs) {
-            planned.add(QueuePruning.plan(log, pruning, splitSize));
+            planned.add(QueuePruning.plan(log, filters.pruning(), splitSize));
         }
         List<Split> splits = request.options.dropsReplicas
                 ? Replicas.withoutCopies(logs, planned) : planned.stream().flatMap(List::stream).toList();
@@ -118,11 +166,13 @@ final class MessagesScan implements Batch, SupportsReportStatistics {
     }
 
     private ReadSpec spec(boolean ignoresMissingFiles, int limit) {
-        return new ReadSpec(request.options, List.of(schema.names()), pruning, ignoresMissingFiles, limit, aggregates);
+        List<String> names = List.of(schema.names());
+        return new ReadSpec(request.options, names, filters.pruning(), ignoresMissingFiles, limit, aggregates);
     }
 
     @Override
     public Statistics estimateStatistics() {
+        Pruning pruning = filters.pruning();
         if (!pruning.asksWhatDamageCannotTell() && pruning.physicalOffsets().isAll()) {
             // Spark asks this also of tables without their query's filters, so the log is not planned for it.
             List<LogFile> files = Planning.of(() -> Planning.logFiles(request.options.paths));

@@ -117,6 +117,6 @@ final class ReadRequest implements SupportsRead {
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap more) {
-        return new MessagesScanBuilder(withOptions(more));
+        return new MessagesScan(withOptions(more));
     }
 }
