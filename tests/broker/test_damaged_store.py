@@ -5,9 +5,10 @@ This is a fixed sample; `make damage DAMAGE_ARGS="--every"` flips every bit of t
 """
 
 from tests.broker.damage import Damage, Matrix, failures_of
+from tests.support.amount import cases
 
-SEED, FLIPS = 32, 120
-FOLDER_SHARE = 5
+SEED, FLIPS = 32, cases(40, 120)
+FOLDER_SHARE = cases(20, 5)
 
 
 async def test_every_file_damaged_in_memory() -> None:

@@ -24,6 +24,7 @@ from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.dispatcher import Dispatcher
+from tests.support.amount import cases
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 STORES = ("v4_clean", "v4_kill9", "v5_clean", "v5_kill9")
@@ -123,7 +124,7 @@ def random_log(seed: int) -> Log:
     return log
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(cases(8, 25)))
 def test_bulk_dispatch_of_random_logs_writes_the_same_bytes(tmp_path: Path, seed: int) -> None:
     windows = random_log(seed).windows(random.Random(seed).choice((600, 5000, 1 << 20)))
     ours, theirs = Target(tmp_path / "bulk", ext=seed % 5 == 0), Target(tmp_path / "single", ext=seed % 5 == 0)

@@ -2,7 +2,8 @@
 
 A fixed sequence of operations is run once to list the calls of each method, and then again for some of the calls: either
 only that call fails, or it and all later calls of the method fail until the fault is removed. Of the calls from the same
-place in the code, in the same part of the sequence, the first and the last fail; with POCKETMQ_LONG=true, all of them.
+place in the code, in the same part of the sequence, the first fails, or the last, if only one call fails; with
+POCKETMQ_LONG=true, all of them, and each with every error that it can have.
 """
 
 import sys
@@ -14,7 +15,7 @@ import pytest
 from pocketmq.store.disk.disk import StoreError
 from tests.store.power_cut_disk import METHODS, Fault, PowerCutDisk
 from tests.store.simulator import ERROR_TEXTS, Walk
-from tests.support.amount import IS_LONG
+from tests.support.amount import cases
 
 # Methods that may fail with ENOSPC; every method may fail with EIO.
 NEED_ROOM = {"create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "rename", "make_dirs"}
@@ -85,8 +86,8 @@ def place() -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def calls() -> list[tuple[str, int]]:
-    """Return (method, number of the call) for the calls of the sequence that are to fail."""
+def calls() -> list[tuple[str, bool, int]]:
+    """Return (method, whether its later calls fail too, number of the call) for the calls that are to fail."""
     numbers = defaultdict[tuple[object, ...], list[int]](list)
     enter = PowerCutDisk.enter
 
@@ -96,22 +97,27 @@ def calls() -> list[tuple[str, int]]:
 
     with patch.object(PowerCutDisk, "enter", noted):
         Life("SYNC_FLUSH").run()
-    chosen = {(key[0], number) for key, all_ in numbers.items() for number in (all_ if IS_LONG else (all_[0], all_[-1]))}
-    return sorted((str(method), number) for method, number in chosen)
+    return sorted(
+        (str(method), forever, number)
+        for (method, *_), all_ in numbers.items()
+        for forever in (False, True)
+        for number in cases([all_[0 if forever else -1]], all_)
+    )
 
 
 CALLS = calls()
 
 
 def test_sequence_calls_all_methods_that_can_fail() -> None:
-    assert METHODS - {method for method, _ in CALLS} <= {"warm", "read_range", "rename", "replace_file", "link", "mtime_ms"}
+    assert METHODS - {method for method, *_ in CALLS} <= {"warm", "read_range", "rename", "replace_file", "link", "mtime_ms"}
 
 
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "until it heals"])
-@pytest.mark.parametrize("method", sorted({method for method, _ in CALLS}))
+@pytest.mark.parametrize("method", sorted({method for method, *_ in CALLS}))
 def test_failure_of_each_call_loses_nothing_that_is_acknowledged(method: str, forever: bool) -> None:
-    for number in [number for one, number in CALLS if one == method]:
-        for code in (5, 28) if method in NEED_ROOM else (5,):
+    for index, number in enumerate(number for *kind, number in CALLS if kind == [method, forever]):
+        codes = (5, 28) if method in NEED_ROOM else (5,)
+        for code in cases(codes[index % len(codes) :][:1], codes):
             fault = Fault(method, number, OSError(code, ERROR_TEXTS[code]), forever)
             life = Life("SYNC_FLUSH" if number % 2 else "ASYNC_FLUSH", fault)
             try:

@@ -9,7 +9,7 @@ from pocketmq.store.ha.log_follower import LogFollower
 from tests.store.replication_simulator import Machine, cpu_s_per_mb_of_bursts, walk
 from tests.support.amount import cases
 
-SEEDS = cases(20, 40)
+SEEDS = cases(8, 40)
 CPU_S_PER_MB_MAX = 0.5
 MODES = pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 
@@ -30,7 +30,7 @@ def test_no_acknowledged_message_is_lost_and_logs_stay_the_same(flush: str) -> N
 
 
 @pytest.mark.parametrize("with_ext", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(cases(2, 4)))
 def test_work_of_a_slave_grows_only_with_what_it_receives(seed: int, with_ext: bool) -> None:
     assert cpu_s_per_mb_of_bursts(seed, with_ext) < CPU_S_PER_MB_MAX
 

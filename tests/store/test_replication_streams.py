@@ -12,6 +12,7 @@ from pocketmq.store.format.message import Message
 from pocketmq.store.ha.log_follower import FollowError, LogFollower
 from pocketmq.store.ha.replica import Replica, ReplicaError
 from pocketmq.store.message_store import MessageStore
+from tests.support.amount import cases
 
 FILE_SIZE = 1 << 14
 
@@ -53,7 +54,7 @@ def log_of(store: MessageStore) -> bytes:
     return b"".join(bytes(file.view[: file.wrote]) for file in store.commit_log.mapped_files.files)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(cases(6, 30)))
 def test_log_is_copied_however_the_stream_is_cut(seed: int) -> None:
     rng = random.Random(seed)
     master, slave = opened(MemoryDisk()), opened(MemoryDisk(), "SLAVE")
@@ -81,7 +82,7 @@ def test_log_is_copied_however_the_stream_is_cut(seed: int) -> None:
     master.shutdown()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(4, 20)))
 def test_replication_resumes_at_the_slaves_end_after_any_interruption(seed: int) -> None:
     rng = random.Random(seed)
     master, disk = opened(MemoryDisk()), MemoryDisk()

@@ -15,7 +15,7 @@ from tests.lane.twins import needs_lane
 from tests.store.simulator import Walk, walk
 from tests.support.amount import cases
 
-SEEDS = cases(40, 300)
+SEEDS = cases(15, 300)
 MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 
 
@@ -37,7 +37,7 @@ def test_store_keeps_its_guarantees(flush_disk_type: str) -> None:
 @needs_lane
 @MODES
 def test_store_keeps_its_guarantees_with_the_compiled_lane(flush_disk_type: str) -> None:
-    walks = [Walk(seed, flush_disk_type, with_lane=True) for seed in range(cases(15, 300))]
+    walks = [Walk(seed, flush_disk_type, with_lane=True) for seed in range(cases(6, 300))]
     for one in walks:
         one.run()
     assert sum(one.in_lane for one in walks) > 5 * len(walks)
@@ -45,7 +45,7 @@ def test_store_keeps_its_guarantees_with_the_compiled_lane(flush_disk_type: str)
 
 @MODES
 def test_a_seed_replays_byte_for_byte(flush_disk_type: str) -> None:
-    for seed in range(cases(4, 12)):
+    for seed in range(cases(2, 12)):
         walks = [Walk(seed, flush_disk_type) for _ in range(2)]
         for one in walks:
             one.run()

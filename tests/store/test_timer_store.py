@@ -12,6 +12,7 @@ from pocketmq.store.timer.timer_log import Units, joined, unit_dues
 from pocketmq.store.timer.timer_store import RecoveredTimers, TimerStore
 from tests.store.power_cut_disk import PowerCutDisk, Stopped
 from tests.store.timer_slots import units_at
+from tests.support.amount import cases
 
 NOW = 1_800_000_000_000
 SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
@@ -114,7 +115,7 @@ class Service:
 # --- without failures -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(cases(2, 6)))
 def test_each_message_is_delivered_once_and_old_log_files_are_deleted(seed: int) -> None:
     disk = MemoryDisk()
     service = Service(disk, [], NOW, random.Random(seed))
@@ -267,7 +268,7 @@ def accident(seed: int, kills: tuple[bool, ...]) -> None:
 
 
 @pytest.mark.parametrize("kills", [(True,), (False,), (True, False)], ids=["kills", "power cuts", "both"])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(8, 40)))
 def test_failures_lose_no_message_and_put_none_into_a_slot_twice(seed: int, kills: tuple[bool, ...]) -> None:
     accident(seed, kills)
 
