@@ -1,7 +1,7 @@
 """Message trace in Apache's format: records of sends and consumptions, which a client sends to a trace topic.
 
 A record is `field \\x01 field ... \\x02`; `mqadmin queryMsgTraceById` finds it by the id of its message, which is a key of
-the trace message (admin/api/message_trace reads it). Records are collected for a moment and sent together. A trace is best
+the trace message (admin/api/message_tracks reads it). Records are collected for a moment and sent together. A trace is best
 effort: it neither delays nor fails what it describes.
 """
 

@@ -37,6 +37,19 @@ class TlsMismatch(ChannelClosed):
     """Probably one side uses TLS and the other does not, or one side rejects the certificate of the other."""
 
 
+class Tolerating:
+    """`with Tolerating(ResponseCode.TOPIC_NOT_EXIST):` goes on behind the block after a refusal with one of these codes."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> bool:
+        return isinstance(failure, RemotingError) and failure.code in self._codes
+
+
 class RemotingClient:
     """Connections to servers, by address `host:port`."""
 

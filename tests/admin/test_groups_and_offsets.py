@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pocketmq.admin.api.running_info import same_subscriptions, stuck_queues
+from pocketmq.admin.api.monitoring import same_subscriptions, stuck_queues
 from pocketmq.admin.formats import safe_name
 from pocketmq.admin.running_info_text import running_info_text
 from pocketmq.admin.times import time_of

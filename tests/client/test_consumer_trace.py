@@ -4,7 +4,7 @@ import pytest
 
 from pocketmq import ConsumerOptions, MessageExt, PopConsumer, Producer, PushConsumer
 from pocketmq.admin.api.client import AdminClient
-from pocketmq.admin.api.message_trace import trace_of
+from pocketmq.admin.api.message_tracks import trace_of
 from tests.client.live_cluster import Cluster, until
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pocketmq import Message, MessageExt, Producer, PullConsumer, PushConsumer, RemotingError, RequestTimeout, reply
-from pocketmq.admin.api.message_trace import trace_events
+from pocketmq.admin.api.message_tracks import trace_events
 from pocketmq.admin.api.stored_messages import StoredMessage, stored_messages
 from pocketmq.client import trace
 from pocketmq.remoting.channels import ChannelClosed

@@ -161,8 +161,5 @@ async def ha_status(admin: AdminClient, address: str) -> dict[str, Any]:
 
 async def serves_5(admin: AdminClient, address: str, topic: str) -> bool:
     """Return whether a broker serves the requests of 5.x. `topic`: any name."""
-    try:
-        await admin.call(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
-    except RemotingError as refusal:
-        return refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    return True
+    answer = await admin.invoke(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+    return answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED

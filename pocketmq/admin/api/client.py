@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.consuming.allocation import queue_order
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import Body, BrokerData, ClusterInfo, MessageQueue, TopicRouteData, decode_body
@@ -251,11 +252,6 @@ def by_queue(table: dict[str, Any] | None) -> list[tuple[MessageQueue, Any]]:
     """Return the rows of a table whose keys are message queues, in the order of topic, broker name and queue id."""
     rows = [(msgspec.json.decode(key, type=MessageQueue), value) for key, value in (table or {}).items()]
     return sorted(rows, key=lambda row: queue_order(row[0]))
-
-
-def queue_order(queue: MessageQueue) -> tuple[str, str, int]:
-    """Return the key by which queues are sorted."""
-    return queue.topic, queue.broker_name, queue.queue_id
 
 
 def queue_text(queue: MessageQueue) -> str:

@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from msgspec import field
 
-from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document, queue_order
+from pocketmq.admin.api.client import AdminClient, AdminError, addresses_by_name, by_queue, document
 from pocketmq.admin.api.topics import RETRY_PREFIX
+from pocketmq.client.consuming.allocation import queue_order
 from pocketmq.remoting.bodies import Body, Connection, MessageQueue, SubscriptionData, TopicRouteData
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import (
@@ -101,20 +103,14 @@ async def group_route(admin: AdminClient, group: str, topic: str | None = None) 
         return await admin.route(topic)
 
 
-def addresses(route: TopicRouteData) -> list[str]:
-    """Return the address for each broker name of a route."""
-    return [chosen_address(data) for data in route.broker_datas if data.broker_addrs]
-
-
 async def connections(admin: AdminClient, group: str, broker: str | None = None) -> ConsumerConnection:
     """Return the clients of a group as one broker knows them. Raises RemotingError 206 if no client is connected."""
     if broker is None:
-        found = addresses(await group_route(admin, group))
+        found = list(addresses_by_name(await group_route(admin, group)).values())
         if not found:
             raise AdminError(f"Not found the consumer group connection: the retry topic of {group} has no broker")
         broker = found[0]
-    header = ConsumerGroupRequestHeader(group)
-    answer = await admin.fetch(broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
+    answer = await _connections_at(admin, broker, group)
     if not answer.connection_set:
         raise AdminError("Not found the consumer group connection")
     return answer
@@ -123,7 +119,7 @@ async def connections(admin: AdminClient, group: str, broker: str | None = None)
 async def progress(admin: AdminClient, group: str, topic: str | None = None) -> Progress:
     """Return the offsets of a group at all its brokers. Raises AdminError if there are none."""
     total = Progress()
-    for address in addresses(await group_route(admin, group, topic)):
+    for address in addresses_by_name(await group_route(admin, group, topic)).values():
         total.add(await progress_at(admin, address, group, topic))
     if not total.queues:
         raise AdminError(
@@ -144,7 +140,7 @@ async def running_info(
 ) -> dict[str, Any]:
     """Return the running info of a client, requested through a broker to which it is connected."""
     header = ConsumerRunningInfoRequestHeader(group, client_id, jstack)
-    candidates = [broker] if broker else addresses(await group_route(admin, group))
+    candidates = [broker] if broker else list(addresses_by_name(await group_route(admin, group)).values())
     failure: RemotingError | None = None
     for address in candidates:
         try:
@@ -182,13 +178,14 @@ async def group_summary(admin: AdminClient, group: str) -> GroupSummary:
 
 async def clients_at(admin: AdminClient, address: str, group: str) -> ConsumerConnection:
     """Return the clients of a group that one broker knows; empty if none is connected to it."""
-    try:
-        header = ConsumerGroupRequestHeader(group)
-        return await admin.fetch(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return ConsumerConnection()
+    with Tolerating(ResponseCode.CONSUMER_NOT_ONLINE):
+        return await _connections_at(admin, address, group)
+    return ConsumerConnection()
+
+
+async def _connections_at(admin: AdminClient, address: str, group: str) -> ConsumerConnection:
+    header = ConsumerGroupRequestHeader(group)
+    return await admin.fetch(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
 
 
 async def group_state(admin: AdminClient, group: str, topic: str | None = None) -> GroupSummary:
@@ -214,7 +211,7 @@ def language_name(language: str | int) -> str:
 
 async def producers(admin: AdminClient, group: str, topic: str) -> list[Connection]:
     """Return the clients of a producer group, as the first broker in a topic's route knows them."""
-    found = addresses(await admin.route(topic))
+    found = list((await admin.route_brokers(topic)).values())
     if not found:
         raise AdminError(f"the route of topic {topic} has no broker")
     header = ProducerGroupRequestHeader(group)

@@ -25,12 +25,16 @@ from pocketmq.admin.api.topics import (
     queue_status_at,
     topic_names,
 )
-from pocketmq.client.message import RETRY_TOPIC, encode_properties, now_ms
+from pocketmq.client.delivery_time import TIMED
+from pocketmq.client.message import RETRY_TOPIC, encode_properties
 from pocketmq.client.message_check import sender_properties
-from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID, WRITE
+from pocketmq.client.route import MASTER_ID, WRITE
+from pocketmq.client.sending.outgoing import STORED, send_header
+from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.store.format.message import COMPRESSED_FLAG
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
 
@@ -42,25 +46,9 @@ _INDEX_POLL_S: Final = 0.1
 _COMPRESSION: Final = COMPRESSED_FLAG | 0x700
 _ANY_QUEUE: Final = -1
 _CONCURRENT_MAX: Final = 16
-_STORED: Final = {
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+_NOT_AGAIN: Final = TIMED | {
+    *("TIMER_DEL_UNIQKEY", "TIMER_DEL_MS", "__STARTDELIVERTIME", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID")
 }
-"""Refusals of a message that is in the log nevertheless."""
-_NOT_AGAIN: Final = frozenset(
-    (
-        *(
-            "TIMER_DELAY_MS",
-            "TIMER_DELAY_SEC",
-            "TIMER_DELIVER_MS",
-            "TIMER_DEL_UNIQKEY",
-            "TIMER_DEL_MS",
-            "__STARTDELIVERTIME",
-        ),
-        *("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"),
-    )
-)
 """Properties that are not sent again, besides those reserved for brokers: the message's delay has passed."""
 
 
@@ -97,11 +85,7 @@ class Outcome(NamedTuple):
 
 async def counts(admin: AdminClient) -> list[DeadLetterCount]:
     """Return the numbers of dead letters of all groups that have any, or had some."""
-    found = []
-    for name in await dead_letter_topics(admin):
-        rows = await queue_status(admin, name)
-        found.append(_count(name, rows))
-    return found
+    return [_count(name, await queue_status(admin, name)) for name in await dead_letter_topics(admin)]
 
 
 async def dead_letter_topics(admin: AdminClient) -> list[str]:
@@ -115,12 +99,9 @@ async def counts_at(admin: AdminClient, address: str, topics: Iterable[str]) -> 
 
     async def count(topic: str) -> DeadLetterCount | None:
         async with turns:
-            try:
+            with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
                 return _count(topic, await queue_status_at(admin, address, topic))
-            except RemotingError as refusal:
-                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-                    raise
-                return None
+        return None
 
     return [one for one in await asyncio.gather(*map(count, topics)) if one is not None]
 
@@ -142,18 +123,14 @@ async def dead_letters(
 
     `begins`: the offset from which a queue is read, by broker name and queue id.
     """
-    topic = DLQ_PREFIX + group
-    try:
+    topic, queues = DLQ_PREFIX + group, None
+    with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
         queues = await queues_to_read(admin, topic)
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
-        raise AdminError(
-            f"consumer group {group!r} has no dead letters; `pocketmq dlq ls` lists the groups that have"
-        ) from None
+    if queues is None:
+        raise AdminError(f"consumer group {group!r} has no dead letters; `pocketmq dlq ls` lists the groups that have")
     if not queues:
         raise AdminError(f"the topic {topic} may not be read; `pocketmq topic set {topic} --perm rw` permits it")
-    ends = [(queue, address, await limits(admin, address, queue, None, None)) for queue, address in queues]
+    ends = [(queue, address, await limits(admin, address, queue)) for queue, address in queues]
     for queue, address, (low, end) in ends:
         queue_offset = max(low, 0, (begins or {}).get((queue.broker_name, queue.queue_id), 0))
         while queue_offset < end:
@@ -186,13 +163,10 @@ async def is_sent_again(admin: AdminClient, stored: StoredMessage) -> bool:
 
 async def has_copy(admin: AdminClient, topic: str, msg_id: str, offset_msg_id: str) -> bool:
     """Return whether a topic has a message that was sent for the dead letter with these ids."""
-    try:
+    with Tolerating(ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
         found = await by_unique_key(admin, topic, msg_id)
-    except RemotingError as refusal:
-        if refusal.code in (ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
-            return False
-        raise
-    return any(one.message.properties.get(RESENT) == offset_msg_id for one in found)
+        return any(one.message.properties.get(RESENT) == offset_msg_id for one in found)
+    return False
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -213,24 +187,14 @@ async def send_again(admin: AdminClient, stored: StoredMessage) -> SentAgain:
     """
     topic = original_topic(stored)
     broker_name, address = await _broker_for(admin, topic, stored.message.broker_name)
-    header = SendMessageRequestHeaderV2(
-        producer_group=PRODUCER_GROUP,
-        topic=topic,
-        default_topic=DEFAULT_TOPIC,
-        default_topic_queue_nums=0,
-        queue_id=_ANY_QUEUE,
-        sys_flag=stored.record.sys_flag & _COMPRESSION,
-        born_timestamp=now_ms(),
-        flag=stored.record.flag,
-        properties=encode_properties(properties_again(stored)),
-        reconsume_times=0,
-        unit_mode=False,
-        batch=False,
-    )
+    queue, properties = MessageQueue(broker_name, _ANY_QUEUE, topic), encode_properties(properties_again(stored))
+    flags = stored.record.flag, stored.record.sys_flag & _COMPRESSION
+    about = {"default_topic_queue_nums": 0, "reconsume_times": 0, "unit_mode": False, "batch": False}
+    header = send_header(PRODUCER_GROUP, topic, queue, properties, *flags, **about)
     try:
         answer = await admin.call(address, RequestCode.SEND_MESSAGE_V2, header, stored.record.body)
     except RemotingError as refusal:
-        if refusal.code not in _STORED:
+        if refusal.code not in STORED:
             raise
         return SentAgain(topic, broker_name, _ANY_QUEUE, None, refusal)
     placed = answer.header(SendMessageResponseHeader)
@@ -259,13 +223,11 @@ async def resend(admin: AdminClient, letters: Iterable[StoredMessage], again: bo
 
 
 async def _broker_for(admin: AdminClient, topic: str, preferred: str) -> tuple[str, str]:
-    try:
+    route = None
+    with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
         route = await admin.route(topic)
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
-        text = f"its topic {topic!r} does not exist any more; `pocketmq topic create {topic}` creates it"
-        raise AdminError(text) from None
+    if route is None:
+        raise AdminError(f"its topic {topic!r} does not exist any more; `pocketmq topic create {topic}` creates it")
     writable = {data.broker_name for data in route.queue_datas if data.perm & WRITE and data.write_queue_nums > 0}
     masters = {
         data.broker_name: data.broker_addrs[MASTER_ID]

@@ -13,6 +13,7 @@ from pocketmq.admin.api.brokers import broker_config, runtime_info
 from pocketmq.admin.api.client import AdminClient, AdminError, document
 from pocketmq.admin.api.topics import queue_status_at
 from pocketmq.remoting.bodies import decode_body
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Body, RemotingCommand
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage, DelayedMessages
@@ -121,13 +122,10 @@ async def level_counts(admin: AdminClient, address: str) -> list[LevelCount]:
     """Return the number of pending messages of each delay level that has had any, by level."""
     delays_ms = await level_delays_ms(admin, address)
     spans: dict[int, tuple[int, int]] = {}
-    try:
+    with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
         for state in await queue_status_at(admin, address, SCHEDULE_TOPIC):
             if state.max_offset > 0:
                 spans[state.queue.queue_id + 1] = state.min_offset, state.max_offset
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
     for name, value in (await runtime_info(admin, address)).items():
         offsets = _LEVEL_OFFSETS.fullmatch(f"{name}={value}")
         if offsets is not None:  # Apache's broker leaves out levels of which it has not delivered any
@@ -147,14 +145,10 @@ async def level_delays_ms(admin: AdminClient, address: str) -> dict[int, int]:
 
 async def timer_counts(admin: AdminClient, address: str) -> dict[str, int] | None:
     """Return the number of pending timers by topic; None if the broker has no timers, as those of 4.9."""
-    try:
-        answer = await admin.call(address, RequestCode.GET_TIMER_METRICS)
-    except RemotingError as refusal:
-        if refusal.code not in (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR):
-            raise
-        return None
-    metrics = document(answer).get("timingCount") or {}
-    return {topic: int(metric["count"]) for topic, metric in sorted(metrics.items())}
+    with Tolerating(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR):
+        metrics = document(await admin.call(address, RequestCode.GET_TIMER_METRICS)).get("timingCount") or {}
+        return {topic: int(metric["count"]) for topic, metric in sorted(metrics.items())}
+    return None
 
 
 # --- time -------------------------------------------------------------------------------------------------------------

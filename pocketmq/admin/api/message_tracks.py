@@ -1,13 +1,16 @@
-"""Consumption status of a message in each consumer group of its topic."""
+"""What became of a message: its consumption in each consumer group of its topic, and the trace that clients sent of it."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pocketmq.admin.api.client import AdminClient, AdminError, described
 from pocketmq.admin.api.consumers import ACTIVELY, BROADCASTING, ConsumerConnection, connections, progress
-from pocketmq.admin.api.message_search import by_unique_key
+from pocketmq.admin.api.message_search import by_key, by_unique_key
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, groups_of_topic
 from pocketmq.client.route import MASTER_ID
+from pocketmq.client.trace import EVENT_END, FIELD_END, PUB, SUB_AFTER, TRACE_TOPIC
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 
@@ -40,11 +43,8 @@ async def retries(admin: AdminClient, msg_id: str, group: str) -> list[StoredMes
     """Return the copies of a message in the retry topic and the dead-letter topic of a group, the oldest first."""
     found: list[StoredMessage] = []
     for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
-        try:
+        with Tolerating(ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
             found += await by_unique_key(admin, topic, msg_id)
-        except RemotingError as refusal:
-            if refusal.code not in (ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
-                raise
     return found
 
 
@@ -81,3 +81,43 @@ def _is_subscribed(clients: ConsumerConnection, stored: StoredMessage) -> bool:
     subscription = clients.subscription_table.get(stored.topic)
     tags = subscription.tags_set if subscription is not None else []
     return not tags or "*" in tags or stored.message.tags in tags
+
+
+# --- traces: `field \x01 field ... \x02` for each event, in messages of a trace topic ------------------------------
+
+
+class TraceEvent(NamedTuple):
+    """A message was sent (Pub) or consumed (SubAfter)."""
+
+    kind: str
+    group: str | None
+    client_host: str
+    timestamp_ms: int
+    cost_ms: int
+    succeeded: bool
+
+
+async def trace_of(admin: AdminClient, msg_id: str, topic: str = TRACE_TOPIC) -> list[TraceEvent]:
+    """Return the events of a message by time; none without a trace topic, or if no client has sent trace data."""
+    with Tolerating(ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
+        found = await by_key(admin, topic, msg_id)
+        events = (event for stored in found for event in trace_events(msg_id, stored))
+        return sorted(events, key=lambda event: event.timestamp_ms)
+    return []
+
+
+def trace_events(msg_id: str, stored: StoredMessage) -> Iterator[TraceEvent]:
+    """Yield the events of a message in a trace message. Events of other messages, and unreadable ones, are skipped."""
+    host = stored.born_host.rpartition(":")[0].strip("[]")
+    for event in stored.message.body.decode(errors="replace").split(EVENT_END):
+        fields = event.split(FIELD_END)
+        try:
+            if fields[0] == PUB and fields[5] == msg_id:
+                succeeded = fields[12] if len(fields) == 13 else fields[13]
+                yield TraceEvent(PUB, fields[3], host, int(fields[1]), int(fields[10]), succeeded == "true")
+            elif fields[0] == SUB_AFTER and fields[2] == msg_id:
+                has_group = len(fields) >= 9
+                group, time_ms = (fields[8], int(fields[7])) if has_group else (None, 0)
+                yield TraceEvent(SUB_AFTER, group, host, time_ms, int(fields[3]), fields[4] == "true")
+        except (IndexError, ValueError):
+            continue

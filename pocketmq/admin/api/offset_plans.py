@@ -65,7 +65,7 @@ async def planned(
     now = (await group_state(admin, group, topic)).progress.queues
     rows = []
     for queue, address in chosen:
-        low, high = await limits(admin, address, queue, None, None)
+        low, high = await limits(admin, address, queue)
         low = max(low, 0)
         if target.to is To.OFFSET and not low <= target.value <= high:
             what = f"offset {target.value} is not within queue {queue.queue_id} at {queue.broker_name}: {low} to {high}"

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from pocketmq.admin.api.brokers import serves_5
-from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document, queue_order
+from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, chosen_address, document
 from pocketmq.admin.api.consumers import Progress, QueueProgress, progress, progress_at
 from pocketmq.admin.api.queue_reading import at_time
 from pocketmq.admin.api.topics import queue_status_at
+from pocketmq.client.consuming.allocation import queue_order
 from pocketmq.remoting.bodies import MessageQueue, QueueData
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 
 
@@ -37,16 +38,13 @@ async def reset_offsets(admin: AdminClient, group: str, topic: str, timestamp_ms
     A broker of 4.x that has no client of the group refuses with 206: then the offsets are committed on the group's behalf.
     """
     found: list[tuple[MessageQueue, int]] = []
-    try:
+    header = ResetOffsetRequestHeader(topic, group, timestamp_ms, force)
+    with Tolerating(ResponseCode.CONSUMER_NOT_ONLINE):
         for address in (await admin.route_brokers(topic)).values():
-            header = ResetOffsetRequestHeader(topic, group, timestamp_ms, force)
             answer = document(await admin.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
             found += by_queue(answer.get("offsetTable"))
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return OffsetReset([], await _commit_instead(admin, group, topic, timestamp_ms, force))
-    return OffsetReset(sorted(found, key=lambda row: queue_order(row[0])))
+        return OffsetReset(sorted(found, key=lambda row: queue_order(row[0])))
+    return OffsetReset([], await _commit_instead(admin, group, topic, timestamp_ms, force))
 
 
 async def _commit_instead(admin: AdminClient, group: str, topic: str, timestamp_ms: int, force: bool) -> list[ResetQueue]:

@@ -5,25 +5,20 @@ from typing import Final, NamedTuple
 from pocketmq.admin.api.client import AdminClient, AdminError, addresses_by_name
 from pocketmq.admin.api.stored_messages import StoredMessage, stored_messages
 from pocketmq.admin.api.topics import readable_queues
+from pocketmq.client.consuming.queue_requests import PULL_STATUS, PULL_TIMEOUT_S
 from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.offset import OffsetResponseHeader, QueueRequestHeader, SearchOffsetRequestHeader
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 PULL_COUNT: Final = 32
-PULL_TIMEOUT_S: Final = 30.0
 FOUND: Final = "FOUND"
 NO_MATCHED_MSG: Final = "NO_MATCHED_MSG"
 _SUBSCRIPTION: Final = 4
-_STATUS: Final = {
-    ResponseCode.SUCCESS: FOUND,
-    ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
-    ResponseCode.PULL_RETRY_IMMEDIATELY: NO_MATCHED_MSG,
-    ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
-}
 
 
 class Pulled(NamedTuple):
@@ -50,12 +45,11 @@ async def address_of(admin: AdminClient, topic: str, broker_name: str) -> str:
 
 
 async def limits(
-    admin: AdminClient, address: str, queue: MessageQueue, begin_ms: int | None, end_ms: int | None
+    admin: AdminClient, address: str, queue: MessageQueue, begin_ms: int | None = None, end_ms: int | None = None
 ) -> tuple[int, int]:
     """Return the first offset of a queue and the one after its last message; a given time replaces either."""
-    header = QueueRequestHeader(queue.topic, queue.queue_id)
-    low = await _offset(admin, address, RequestCode.GET_MIN_OFFSET, header)
-    high = await _offset(admin, address, RequestCode.GET_MAX_OFFSET, header)
+    low = await _offset(admin, address, RequestCode.GET_MIN_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
+    high = await at_time(admin, address, queue, -1)
     if begin_ms is not None:
         low = await at_time(admin, address, queue, begin_ms)
     if end_ms is not None:
@@ -66,15 +60,12 @@ async def limits(
 async def at_time(admin: AdminClient, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
     """Return the offset of the first message stored at or after a time; -1: the end of the queue."""
     if timestamp_ms < 0:
-        at_end = QueueRequestHeader(queue.topic, queue.queue_id)
-        return await _offset(admin, address, RequestCode.GET_MAX_OFFSET, at_end)
+        return await _offset(admin, address, RequestCode.GET_MAX_OFFSET, QueueRequestHeader(queue.topic, queue.queue_id))
     header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
     return await _offset(admin, address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
 
-async def _offset(
-    admin: AdminClient, address: str, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader
-) -> int:
+async def _offset(admin: AdminClient, address: str, code: int, header: CommandHeader) -> int:
     return (await admin.call(address, code, header)).header(OffsetResponseHeader).offset
 
 
@@ -94,7 +85,8 @@ async def pull(
     for stored in messages:
         limits_of_queue = {"MIN_OFFSET": str(response.min_offset), "MAX_OFFSET": str(response.max_offset)}
         stored.message.properties = {**limits_of_queue, **stored.message.properties}
-    return Pulled(status, _matching(messages, expression), response.next_begin_offset)
+    matching = [stored for stored in messages if has_tag(expression, stored.message.tags)]
+    return Pulled(status, matching, response.next_begin_offset)
 
 
 async def message_at(admin: AdminClient, queue: MessageQueue, queue_offset: int) -> StoredMessage | None:
@@ -129,17 +121,11 @@ async def pull_answer(
         expression_type="TAG",
     )
     answer = await admin.invoke(address, RequestCode.PULL_MESSAGE, header, timeout_s=PULL_TIMEOUT_S)
-    status = _STATUS.get(ResponseCode(answer.code)) if answer.code in _STATUS else None
-    if status is None:
+    if answer.code not in PULL_STATUS:
         raise RemotingError(answer.code, answer.remark or f"{address} refused the pull with code {answer.code}")
-    return status, answer
-
-
-def _matching(messages: list[StoredMessage], expression: str) -> list[StoredMessage]:
-    """Drop messages whose tag merely has the same hash code as a tag of the expression."""
-    return [stored for stored in messages if has_tag(expression, stored.message.tags)]
+    return PULL_STATUS[answer.code], answer
 
 
 def has_tag(expression: str, tag: str | None) -> bool:
-    """Return whether an expression of tags, such as `A || B`, selects a tag."""
+    """Return whether an expression of tags, such as `A || B`, selects a tag: brokers compare only the hashes of tags."""
     return expression.strip() in ("", "*") or tag in {one.strip() for one in expression.split("||")}

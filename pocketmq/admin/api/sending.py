@@ -1,10 +1,8 @@
 """Sending messages from the tool: a producer of the command's name servers, and trace data."""
 
-import time
-
 from pocketmq.admin.api.client import AdminClient
 from pocketmq.admin.api.stored_messages import StoredMessage
-from pocketmq.client.message import Message
+from pocketmq.client.message import Message, now_ms
 from pocketmq.client.message_check import sender_properties
 from pocketmq.client.producer import Producer
 from pocketmq.client.route import MASTER_ID
@@ -15,11 +13,6 @@ from pocketmq.client.trace import TRACE_TOPIC, pub
 def producer(admin: AdminClient, group: str | None = None) -> Producer:
     """Return a producer, to be entered. Without `group` the group's name is the time, as in Apache's tool."""
     return Producer(";".join(admin.namesrv_addresses), group or str(now_ms()), admin.access)
-
-
-def now_ms() -> int:
-    """Return the time in ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 async def send_again(admin: AdminClient, stored: StoredMessage, group: str) -> SendResult:

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from pocketmq.admin.api.client import AdminError
-from pocketmq.client.message import MessageExt, decode_messages
+from pocketmq.client.message import MessageExt, decode_records
 from pocketmq.store.format.host import host_text
-from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.format.record import Record
 
 
 class StoredMessage(NamedTuple):
@@ -30,14 +30,7 @@ class StoredMessage(NamedTuple):
 
 def stored_messages(records: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
     """Return the messages in an answer's body. Raises AdminError for bytes that are not whole records."""
-    data = bytes(records)
     try:
-        messages = decode_messages(data, broker_name)
-        view, position, found = memoryview(data), 0, []
-        for message in messages:
-            record = decode_record(view, position)
-            found.append(StoredMessage(record, message))
-            position += record.total_size
+        return [StoredMessage(*found) for found in decode_records(bytes(records), broker_name)]
     except ValueError as wrong:
         raise AdminError(f"the answer has no readable messages: {wrong}") from None
-    return found

@@ -17,8 +17,8 @@ from pocketmq.admin.api.topics import (
     queue_status_at,
 )
 from pocketmq.remoting.bodies import TopicConfig, TopicList
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.topic import TopicRequestHeader
 
 MESSAGE_TYPE: Final = "message.type"
@@ -107,16 +107,13 @@ async def topic_table(admin: AdminClient) -> TopicTable:
 
 async def topic_at(admin: AdminClient, broker_name: str, address: str, topic: str) -> TopicAt | None:
     """Return the config of a topic at one broker; None if it has none. A broker of 4.x sends the configs of all topics."""
-    try:
-        answer = await admin.call(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
-        return TopicAt(broker_name, address, topic_config(document(answer)))
-    except RemotingError as refusal:
-        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise
-    found = document(await admin.call(address, RequestCode.GET_ALL_TOPIC_CONFIG))
-    fields = (found.get("topicConfigTable") or {}).get(topic)
+    fields = None
+    with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
+        with Tolerating(ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+            answer = await admin.call(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+            return TopicAt(broker_name, address, topic_config(document(answer)))
+        found = document(await admin.call(address, RequestCode.GET_ALL_TOPIC_CONFIG))
+        fields = (found.get("topicConfigTable") or {}).get(topic)
     return None if fields is None else TopicAt(broker_name, address, topic_config(fields))
 
 
@@ -147,11 +144,8 @@ async def queues_at(admin: AdminClient, places: Iterable[TopicAt]) -> list[Queue
     """Return the state of a topic's queues, by broker name and queue id; none of a broker that has deleted it meanwhile."""
     rows: list[QueueStatus] = []
     for one in places:
-        try:
+        with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
             rows += await queue_status_at(admin, one.address, one.config.topic_name)
-        except RemotingError as refusal:
-            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
     return sorted(rows, key=lambda row: (row.queue.broker_name, row.queue.queue_id))
 
 

@@ -9,6 +9,7 @@ from pocketmq.admin.api.nameservers import get_kv, put_kv
 from pocketmq.client.consuming.allocation import share
 from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID, READ, queues_of
 from pocketmq.remoting.bodies import MessageQueue, QueueData, TopicConfig, TopicList, TopicRouteData
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicInNamesrvRequestHeader, TopicRequestHeader
@@ -148,12 +149,9 @@ async def set_order(admin: AdminClient, config: TopicConfig, where: Where) -> st
     if name is None:
         raise AdminError(f"broker {where.broker} is not registered with the name server")
     conf = f"{name}:{config.write_queue_nums}"
-    try:
+    old = ""
+    with Tolerating(ResponseCode.QUERY_NOT_FOUND):
         old = await get_kv(admin, ORDER_NAMESPACE, config.topic_name)
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.QUERY_NOT_FOUND:
-            raise
-        old = ""
     entries = {entry.partition(":")[0]: entry for entry in [*filter(None, old.split(";")), conf]}
     await put_kv(admin, ORDER_NAMESPACE, config.topic_name, ";".join(entries.values()))
     return conf

@@ -9,7 +9,7 @@ import msgspec
 from pocketmq.admin.api import consumers
 from pocketmq.admin.api.client import AdminError
 from pocketmq.admin.api.consumers import ACTIVELY, PASSIVELY, GroupSummary, Progress, connections, progress, running_info
-from pocketmq.admin.api.running_info import same_subscriptions, stuck_queues
+from pocketmq.admin.api.monitoring import same_subscriptions, stuck_queues
 from pocketmq.admin.api.topics import group_names
 from pocketmq.admin.command import Run, command, option
 from pocketmq.admin.formats import safe_name, time_seconds

@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 
 from pocketmq.admin.api.message_search import EVER, MAX_NUM, by_any_id, by_key, by_unique_key, consume_directly, queue_units
-from pocketmq.admin.api.message_trace import TraceEvent, trace_events
-from pocketmq.admin.api.message_tracks import message_tracks
+from pocketmq.admin.api.message_tracks import TraceEvent, message_tracks, trace_events
 from pocketmq.admin.api.queue_reading import address_of, pull
 from pocketmq.admin.api.sending import send_again
 from pocketmq.admin.api.stored_messages import StoredMessage

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from pocketmq.admin.api.client import AdminError
-from pocketmq.admin.api.sending import now_ms, producer, trace_send
+from pocketmq.admin.api.sending import producer, trace_send
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.message_texts import send_result_text
 from pocketmq.admin.output import Table
-from pocketmq.client.message import Message
+from pocketmq.client.message import Message, now_ms
 from pocketmq.client.producer import Producer
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.dispatch import RemotingError

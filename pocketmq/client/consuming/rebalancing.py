@@ -15,6 +15,7 @@ from pocketmq.client.consuming.allocation import AllocationStrategy, allocated
 from pocketmq.client.consuming.held_queues import HeldQueues, cancelled
 from pocketmq.client.consuming.queue_locks import RENEW_LOCKS_S
 from pocketmq.remoting.bodies import ConsumerIdList, MessageQueue, SubscriptionData, decode_body
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
@@ -91,13 +92,9 @@ class Rebalancing:
 
     async def _rebalance(self) -> None:
         for topic in () if self._is_finishing else tuple(self._subscriptions):
-            try:
-                queues = await self._instance.routes.subscribe_queues(topic)
-            except RemotingError as refusal:
-                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-                    raise
-                continue  # the retry topic, while the name server does not know it
-            mine = await self._allocated(queues)
+            mine = None
+            with Tolerating(ResponseCode.TOPIC_NOT_EXIST):  # the retry topic, while the name server does not know it
+                mine = await self._allocated(await self._instance.routes.subscribe_queues(topic))
             if mine is None:
                 continue
             held = {queue for queue in self._queues.held if queue.topic == topic}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pocketmq.client.sending.fault_strategy import LatencyFaultTolerance
 from pocketmq.client.sending.outgoing import STORED, Outgoing, SendResult
 from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
@@ -117,7 +118,8 @@ class MessageSender:
     async def _result(self, answer: RemotingCommand, msg_id: str, queue: MessageQueue) -> SendResult:
         stored = answer.header(RecallableSendMessageResponseHeader)
         if queue.topic not in self.instance.routes.topics:  # it was just created
-            await self._learn_route(queue.topic)
+            with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
+                await self.instance.routes.refresh(queue.topic)
         placed = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)
         return SendResult(
             status=STORED[ResponseCode(answer.code)],
@@ -129,13 +131,6 @@ class MessageSender:
             region_id=stored.region_id,
             is_traced=stored.trace_on,
         )
-
-    async def _learn_route(self, topic: str) -> None:
-        try:
-            await self.instance.routes.refresh(topic)
-        except RemotingError as refusal:
-            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
 
     async def _choose(self, topic: str, select: Select | None, avoid: str | None) -> MessageQueue:
         queues: Sequence[MessageQueue] = await self.instance.routes.publish_queues(topic)

@@ -26,8 +26,8 @@ from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column
 from pocketmq.console.view import View
 from pocketmq.remoting.bodies import MessageQueue
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.peer_text import escaped_json
 from pocketmq.store_tools.transfer.documents import as_export
 
@@ -103,12 +103,9 @@ async def show_group(view: View) -> Response:
 
 async def _queues_of(view: View, group: str) -> list[TopicQueue]:
     """Return the queues with dead letters. A group has no topic for them before its first one."""
-    try:
+    with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
         return await queues_of(view, DLQ_PREFIX + group)
-    except RemotingError as refusal:
-        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
-            return []
-        raise
+    return []
 
 
 async def _is_resent(view: View, row: MessageRow) -> bool:

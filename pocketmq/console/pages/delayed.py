@@ -17,9 +17,9 @@ from pocketmq.console.pages.messages import SIZES, size_of, time_of
 from pocketmq.console.positions import query_without
 from pocketmq.console.routes import action, page
 from pocketmq.console.view import View, url
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage
-from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.delay import ClockResponseHeader, CountDelayedRequestHeader, QueryDelayedRequestHeader
 
 MENU: Final = ("/delayed", "delayed.title")
@@ -76,12 +76,9 @@ async def show(view: View) -> Response:
 
 async def _known(request: Awaitable[Any], otherwise: Any) -> Any:
     """Return an answer, or `otherwise` from a broker that does not know the request, as Apache's."""
-    try:
+    with Tolerating(ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
         return await request
-    except RemotingError as refusal:
-        if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise
-        return otherwise
+    return otherwise
 
 
 async def _or_empty(request: Awaitable[dict[str, int] | None]) -> dict[str, int]:

@@ -9,8 +9,7 @@ from starlette.responses import Response
 from pocketmq.admin.api.client import AdminError
 from pocketmq.admin.api.message_pages import MessageRow, row_of
 from pocketmq.admin.api.message_search import by_offset_id, names_known_broker
-from pocketmq.admin.api.message_trace import trace_of
-from pocketmq.admin.api.message_tracks import MessageTrack, message_track, retries
+from pocketmq.admin.api.message_tracks import MessageTrack, message_track, retries, trace_of
 from pocketmq.admin.api.queue_reading import message_at
 from pocketmq.admin.api.sending import producer
 from pocketmq.admin.api.stored_messages import StoredMessage

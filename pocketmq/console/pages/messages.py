@@ -14,8 +14,8 @@ from pocketmq.console.forms import WrongInput
 from pocketmq.console.positions import QUEUES_MAX, positions_of, positions_text, query_without
 from pocketmq.console.routes import page
 from pocketmq.console.view import View, url
+from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.dispatch import RemotingError
 
 MENU: Final = ("/messages", "messages.title")
 SIZES: Final = (20, 50, 100)
@@ -89,11 +89,8 @@ async def _with_key(view: View, topic: str, key: str) -> list[MessageRow]:
     """Return the messages with a key or a unique key, the newest first."""
     found = []
     for search in (by_key, by_unique_key):
-        try:
+        with Tolerating(ResponseCode.NO_MESSAGE):
             found += await search(view.admin, topic, key)
-        except RemotingError as refusal:
-            if refusal.code != ResponseCode.NO_MESSAGE:
-                raise
     rows = {one.message.offset_msg_id: row_of(one.record, one.message.broker_name) for one in found}
     return sorted(rows.values(), key=lambda row: -row.store_timestamp_ms)
 
