@@ -31,7 +31,7 @@ class Context:
     store_host: bytes
     """The advertised address as it is stored in records."""
 
-    def look_at_clocks(self) -> None:
-        """Check whether the calendar was set (`ClockSteps.note`)."""
+    def look_at_clocks(self) -> int:
+        """Check whether the calendar was set (`ClockSteps.note`), and return the message time."""
         commit_log = self.store.commit_log
-        self.steps.note(commit_log.max_offset, commit_log.last_store_timestamp_ms)
+        return self.steps.note(commit_log.tail.end_offset, commit_log.last_store_timestamp_ms)

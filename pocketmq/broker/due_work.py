@@ -23,8 +23,9 @@ RETRY_AFTER_S: Final = 0.1
 class DueWork:
     """Timers of one part's work."""
 
-    def __init__(self, context: Context, work: Callable[[float], None], budget_s: float, problem: str) -> None:
-        """`work` is called with the monotonic time at which its turn should end. It calls `at_ms` or `after` for the next.
+    def __init__(self, context: Context, work: Callable[[float, int], None], budget_s: float, problem: str) -> None:
+        """`work` is called with the monotonic time at which its turn should end, and the message time. It calls `at_ms` or
+        `after` for the next.
 
         If it raises OSError or RemotingError, `problem` and the reason are logged, once for repetitions, and it is called
         again.
@@ -48,6 +49,7 @@ class DueWork:
         if not self._was_started:
             self._was_started = True
             self._context.steps.subscribe(self.look)
+        self._cancel()
         self._run()
 
     def stop(self) -> None:
@@ -92,13 +94,15 @@ class DueWork:
         self._at = self._after = None
 
     def _run(self) -> None:
-        self._cancel()
+        if self._at is not None and self._after is not None:
+            self._cancel()  # the other timer
+        self._at = self._after = None
         if not self.is_running:
             return
-        self._context.look_at_clocks()
+        now_ms = self._context.look_at_clocks()
         is_done = False
         try:
-            self._work(self._monotonic() + self._budget_s)
+            self._work(self._monotonic() + self._budget_s, now_ms)
             is_done, self._failure = True, ""
         except (OSError, RemotingError) as error:
             reason = error.remark if isinstance(error, RemotingError) else str(error)

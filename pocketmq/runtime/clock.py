@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-Listener = Callable[[int], None]
+Listener = Callable[[int], object]
 
 # CLOCK_BOOTTIME (Linux) also counts while the machine is suspended, as the calendar does.
 _STEADY_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -46,6 +46,8 @@ class ClockSteps:
         self._clock = clock
         now_ms, steady_ms = self._moment_ms() or (clock.message_time_ms(), clock.steady_ms())
         self.difference = now_ms - steady_ms
+        self.ahead_ms = 0
+        """The maximum by which the nominal due time of a due message may be ahead of now."""
         # `_differences[i]` applies from physical offset `_starts[i]` on to records with store times above `_after_ms[i]`.
         self._starts = [0]
         self._differences = [self.difference]
@@ -64,8 +66,8 @@ class ClockSteps:
         """Call `listener` when the calendar was set, since due times of delays change."""
         self._listeners.append(listener)
 
-    def note(self, log_end: int, last_store_timestamp_ms: int) -> None:
-        """Check the clocks. To be called regularly, and before newly put records are evaluated.
+    def note(self, log_end: int, last_store_timestamp_ms: int) -> int:
+        """Check the clocks, and return the message time. To be called regularly, and before newly put records are evaluated.
 
         `log_end` is the physical offset after the last record, `last_store_timestamp_ms` its store time.
         """
@@ -94,8 +96,10 @@ class ClockSteps:
             self._add(stored, max(newest + steady_ms + _STEP_MIN_MS, self._noted_store_ms))
         self._noted_end, self._noted_store_ms = log_end, last_store_timestamp_ms
         if jumped:
+            self._look_ahead()
             for listener in self._listeners:
                 listener()
+        return now_ms
 
     def _moment_ms(self) -> tuple[int, int] | None:
         """Return message time and steady time of the same ms; None if the machine is too busy for that."""
@@ -110,6 +114,10 @@ class ClockSteps:
         self._starts.append(self._noted_end)
         self._differences.append(difference)
         self._after_ms.append(after_ms)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        self.ahead_ms = max(max(self._differences) - self.difference, 0)
 
     def difference_at(self, physical_offset: int, store_timestamp_ms: int) -> int:
         """Return the difference under which a record was stored, or a smaller one."""
@@ -143,14 +151,10 @@ class ClockSteps:
         begun_ms, difference = self._earlier
         return self.difference - difference if calendar_ms > begun_ms else 0
 
-    @property
-    def ahead_ms(self) -> int:
-        """The maximum by which the nominal due time of a due message may be ahead of now."""
-        return max(max(self._differences) - self.difference, 0)
-
     def forget(self, min_physical_offset: int) -> None:
         """Forget records before `min_physical_offset`, which are deleted."""
         row = bisect_right(self._starts, min_physical_offset) - 1
         while self._after_ms[row]:
             row -= 1
         del self._starts[:row], self._differences[:row], self._after_ms[:row]
+        self._look_ahead()

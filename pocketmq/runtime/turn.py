@@ -36,6 +36,10 @@ class Step:
         self.run = run
         self.is_due = self._is_always_due = is_always_due
 
+    def set_due(self, is_always_due: bool) -> None:
+        """Run in each turn from now on, or in none."""
+        self.is_due = self._is_always_due = is_always_due
+
     def done(self) -> None:
         """Wait for the next turn."""
         self.is_due = self._is_always_due

@@ -5,7 +5,7 @@ burst of messages that are due at the same instant.
 
 The *nominal* due time is the one given by the message or its store time. If the calendar was set in between, a delay is due
 at another time of the present calendar (`clock_steps`), and the queue is ordered by that. Progress is recorded in nominal
-times, the only ones known after a restart: `floor` is a pair (nominal due time, physical offset) below which nothing is
+times, the only ones known after a restart: the *floor* is a pair (nominal due time, physical offset) below which nothing is
 left.
 """
 
@@ -48,6 +48,8 @@ class DueQueue:
         self._waiting: set[NearTimer] = set()
         self._slot_counts: dict[int, int] = defaultdict(int)
         self._slots: list[int] = []
+        self.due_ms = FAR_MS
+        """The earliest due time; FAR_MS without a message."""
         self.cancelled: dict[int, set[str]] = {}
         """Cancelled keys by TIMER_OUT_MS."""
 
@@ -70,6 +72,8 @@ class DueQueue:
             row.append(timer)
         else:
             heapq.heappush(self._heap, timer)
+        if timer.due_ms < self.due_ms:
+            self.due_ms = timer.due_ms
         if timer.due_ms > timer.nominal_ms:
             pair = (timer.nominal_ms, timer.physical_offset)
             if pair in self._released:
@@ -91,7 +95,7 @@ class DueQueue:
         """Recompute all due times after the calendar was set."""
         timers = sorted(chain(self._row, self._heap))
         self._row.clear()
-        self._heap, self._held = [], []
+        self._heap, self._held, self.due_ms = [], [], FAR_MS
         self._released.clear()
         self._slot_counts.clear()
         self._slots.clear()
@@ -104,14 +108,6 @@ class DueQueue:
     # --- out --------------------------------------------------------------------------------------------------------
 
     @property
-    def due_ms(self) -> int:
-        """The earliest due time; FAR_MS without a message."""
-        row, heap = self._row, self._heap
-        if not heap:
-            return row[0].due_ms if row else FAR_MS
-        return min(heap[0], row[0]).due_ms if row else heap[0].due_ms
-
-    @property
     def first_ms(self) -> int:
         """The earliest due time, also of messages that wait for another attempt; FAR_MS without a message."""
         return min((self.due_ms, *(timer.due_ms for timer in self._waiting)))
@@ -120,6 +116,9 @@ class DueQueue:
         """Remove and return the first message."""
         row, heap = self._row, self._heap
         timer = row.popleft() if row and (not heap or row[0] < heap[0]) else heapq.heappop(heap)
+        self.due_ms = row[0].due_ms if row else FAR_MS
+        if heap and heap[0].due_ms < self.due_ms:
+            self.due_ms = heap[0].due_ms
         if timer.due_ms > timer.nominal_ms:
             self._released.add((timer.nominal_ms, timer.physical_offset))
         self._slot_counts[timer.slot_ms] -= 1
@@ -147,25 +146,19 @@ class DueQueue:
     # --- progress ---------------------------------------------------------------------------------------------------
 
     @property
-    def floor(self) -> tuple[int, int] | None:
-        """The lower bound (nominal due time, physical offset) of the remaining messages; None if there are none."""
-        if not len(self):
+    def left(self) -> tuple[tuple[int, int] | None, int | None]:
+        """The lower bound (nominal due time, physical offset) of the remaining messages, and their earliest slot."""
+        while self._slots and not self._slot_counts[self._slots[0]]:
+            del self._slot_counts[heapq.heappop(self._slots)]
+        if not (self._row or self._heap or self._waiting):
             self._held.clear()
             self._released.clear()
-            return None
+            return None, None
         while self._held and self._held[0] in self._released:
             self._released.discard(heapq.heappop(self._held))
         firsts = (*islice(self._row, 1), *self._heap[:1], *self._waiting)
         pairs = ((min(timer.due_ms, timer.nominal_ms), timer.physical_offset) for timer in firsts)
-        return min((*pairs, *self._held[:1]))
-
-    @property
-    def oldest_slot_ms(self) -> int | None:
-        """The earliest slot of the remaining messages, or None."""
-        while self._slots and not self._slot_counts[self._slots[0]]:
-            slot_ms = heapq.heappop(self._slots)
-            del self._slot_counts[slot_ms]
-        return self._slots[0] if self._slots else None
+        return min((*pairs, *self._held[:1])), self._slots[0]
 
     def forget_cancelled(self, before_ms: int) -> None:
         """Forget cancelled keys of finished slots; slots from `before_ms` on are not finished."""

@@ -47,6 +47,7 @@ class DelayEngine:
         """Takes the copies; an acting master has another one."""
         self.sources = sources
         self._store = context.store
+        self._tail = context.store.commit_log.tail
         self._steps = context.steps
         self._clock = context.clock
         self._turn = context.turn
@@ -99,16 +100,16 @@ class DelayEngine:
             source.calendar_set()
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Take in new messages, now or soon. To be called after each dispatch."""
+        """Take in new messages, now or soon. To be called after each dispatch, when all records are written."""
         for source in self.sources if self._work.is_running else ():
             own = [arrival for arrival in arrivals if arrival.topic == source.topic]
             if own:
-                self._look_at_clocks()
+                now_ms = self._look_at_clocks()
                 if not self._enter(source, own):
-                    self._note_progress((source,), self._clock.message_time_ms())
-                    self._arm((source,))
+                    source.mark(self._copies_end, now_ms)
+                    self._begin_at(source.due_ms)
 
-    def _enter(self, source: Source[Any], arrivals: Iterable[Arrival]) -> float | None:
+    def _enter(self, source: Source[Any], arrivals: Sequence[Arrival]) -> float | None:
         """Take in new messages; return the seconds after which more should be taken in, or None."""
         wait_s = source.enter(arrivals)
         self._touched.add(source)
@@ -121,33 +122,30 @@ class DelayEngine:
 
     # --- a turn -----------------------------------------------------------------------------------------------------
 
-    def _go_on(self, end_s: float) -> None:
+    def _go_on(self, end_s: float, now_ms: int) -> None:
         """Deliver what is due, load what is due soon, and determine the next turn."""
-        now_ms = self._clock.message_time_ms()
         self._touched.clear()
         enters = 0.0 in [self._enter(source, ()) for source in tuple(self._behind)]
-        more = self._try_again(now_ms, end_s) or self._take(now_ms, end_s)
-        self._note_progress(self._touched, now_ms)
+        load_ms = None if self._try_again(now_ms, end_s) else self._take(now_ms, end_s)
+        if self._tail.unwritten:
+            self._tail.write()
+        for source in self._touched:
+            source.mark(self._copies_end, now_ms)
         self._release_memory()
         if self._waiting:
             self._work.after(max(self._waiting[0][0] - self._clock.monotonic(), 0))
-        if more and not enters and self._has_time:
+        if load_ms is None and not enters and self._has_time:
             self._work.at_ms(self._clock.message_time_ms() + LOAD_PAUSE_MS)
-        elif more:
+        elif load_ms is None:
             self._work.after(0)
-        elif len(self._waiting) < self._waiting_max:
-            self._arm(self.sources)
+        elif load_ms <= now_ms and any(source.is_held_up for source in self.sources):
+            self._work.after(RETRY_AFTER_S)
+        else:
+            self._begin_at(load_ms)
 
-    def _arm(self, sources: Iterable[Source[Any]]) -> None:
-        """Begin a turn when one of the sources needs it."""
-        for source in sources:
-            when_ms = source.due_ms
-            if source.is_held_up:
-                self._work.after(RETRY_AFTER_S)
-            else:
-                when_ms = min(when_ms, source.load_ms)
-            if when_ms < FAR_MS:
-                self._work.at_ms(when_ms)
+    def _begin_at(self, when_ms: int) -> None:
+        if when_ms < FAR_MS:
+            self._work.at_ms(when_ms)
 
     def _release_memory(self) -> None:
         # Messages that waited for long are spread over all files: the kernel maps neighbouring pages too, so that one
@@ -167,11 +165,6 @@ class DelayEngine:
         now_ms = self._clock.message_time_ms()
         return all(source.due_ms > now_ms and source.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for source in self.sources)
 
-    def _note_progress(self, sources: Iterable[Source[Any]], now_ms: int) -> None:
-        self._store.commit_log.write()
-        for source in sources:
-            source.mark(self._copies_end, now_ms)
-
     def _try_again(self, now_ms: int, end_s: float) -> bool:
         """Try the messages that have waited long enough; return whether the time was used up."""
         now_s = self._clock.monotonic()
@@ -185,22 +178,25 @@ class DelayEngine:
                 return True
         return False
 
-    def _take(self, now_ms: int, end_s: float) -> bool:
-        """Deliver due messages and load the next ones; return whether the time was used up."""
+    def _take(self, now_ms: int, end_s: float) -> int | None:
+        """Deliver due messages and load the next ones. Return when more are to be loaded; None if the time was used up."""
         until_ms, waiting, waiting_max = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms, self._waiting, self._waiting_max
         while len(waiting) < waiting_max:
-            source, due_ms, next_ms = self._first(now_ms)
+            source, due_ms, next_ms = self._first()
+            loaded_to_ms = source.loaded_to_ms if due_ms <= now_ms else 0
             # Messages that are not loaded yet may be due before this one.
-            if source is None or due_ms > source.loaded_to_ms:
-                if self._load(until_ms, now_ms):
+            if due_ms > loaded_to_ms:
+                load_ms = self._load(until_ms, now_ms)
+                if load_ms is None:
                     if self._clock.monotonic() >= end_s:
-                        return True
+                        return None
                     continue
-                if source is None:
-                    return False
+                if due_ms > now_ms:
+                    self._begin_at(due_ms)
+                    return load_ms
                 next_ms = due_ms
             else:
-                next_ms = min(next_ms, source.loaded_to_ms)
+                next_ms = min(next_ms, loaded_to_ms, now_ms)
             self._turn.arm()
             self._touched.add(source)
             for _ in range(TIMED_EVERY):
@@ -208,26 +204,30 @@ class DelayEngine:
                 if source.due_ms > next_ms or len(waiting) >= waiting_max:
                     break
             if self._clock.monotonic() >= end_s:
-                return True
-        return False
+                return None
+        return FAR_MS
 
-    def _load(self, until_ms: int, now_ms: int) -> bool:
-        """Load a part of what is due by `until_ms`; return False if all is loaded."""
+    def _load(self, until_ms: int, now_ms: int) -> int | None:
+        """Load a part of what is due by `until_ms`; return None if it was one, else when the next one is to be loaded."""
+        next_ms = FAR_MS
         for source in self.sources:
-            if source.load_ms <= now_ms:
+            load_ms = source.load_ms
+            if load_ms <= now_ms:
                 self._touched.add(source)
                 if source.load_some(until_ms, now_ms):
-                    return True
-        return False
+                    return None
+                load_ms = source.load_ms
+            next_ms = min(next_ms, load_ms)
+        return next_ms
 
-    def _first(self, now_ms: int) -> tuple[Source[Any] | None, int, int]:
+    def _first(self) -> tuple[Source[Any], int, int]:
         """Return the source whose first message is due before those of the others, its due time, and the time until which
         its other messages are due before them too."""
-        found, found_ms, next_ms = None, now_ms + 1, now_ms
+        found, found_ms, next_ms = self.sources[0], FAR_MS, FAR_MS
         for source in self.sources:
             due_ms = source.due_ms
             if due_ms < found_ms:
-                found, found_ms, next_ms = source, due_ms, min(found_ms, now_ms)
+                found, found_ms, next_ms = source, due_ms, found_ms
             elif due_ms < next_ms:
                 next_ms = due_ms
         return found, found_ms, next_ms

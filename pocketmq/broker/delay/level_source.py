@@ -15,7 +15,7 @@ before it are synced: otherwise a power cut could lose the copy of a message tha
 
 import heapq
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -26,7 +26,6 @@ from pocketmq.broker.delay.progress import LevelMark, WriteBehindSync
 from pocketmq.broker.delay.records import delivered_message, record_at
 from pocketmq.broker.delay.sources import FAR_MS
 from pocketmq.broker.tables.config_manager import ConfigManager
-from pocketmq.runtime.event import Event
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, EXT_ADDRESS_MAX, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, Message
@@ -96,7 +95,7 @@ class LevelSource(ConfigManager):
         self._in_file: set[int] = set()
         self._heads: list[DueLevelMessage] = []  # a heap
         self.delivered_total = 0
-        self.delivered: Event[[float]] = Event()
+        self.delivered: Callable[[float], object] = lambda lateness_s: None
         """Called with the seconds from a message's due time until its delivery."""
         self._copies_end = 0  # the end of the newest copy
         self._writer = WriteBehindSync(context.store)
@@ -148,7 +147,7 @@ class LevelSource(ConfigManager):
 
     # --- heads ------------------------------------------------------------------------------------------------------
 
-    def enter(self, arrivals: Iterable[Arrival]) -> float | None:
+    def enter(self, arrivals: Sequence[Arrival]) -> float | None:
         for arrival in arrivals:
             level = arrival.queue_id + 1
             row = self._row(level)

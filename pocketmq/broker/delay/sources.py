@@ -1,11 +1,10 @@
 """Interface between the delivery engine and the two places where delayed messages wait: the queues of the delay levels and
 the timer wheel. Times are epoch ms."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, Protocol, TypeVar
 
-from pocketmq.runtime.event import Event
 from pocketmq.store.format.message import Arrival, Message
 
 FAR_MS: Final = 1 << 62
@@ -30,7 +29,7 @@ D = TypeVar("D", bound=Due)
 class Source(Protocol[D]):
     """A place where messages wait until they are due."""
 
-    delivered: Event[[float]]
+    delivered: Callable[[float], object]
     """Called with the seconds from a message's due time until its delivery."""
     delivered_total: int
     """Number of messages delivered by this process."""
@@ -70,7 +69,7 @@ class Source(Protocol[D]):
         """Compute all due times again."""
         ...
 
-    def enter(self, arrivals: Iterable[Arrival]) -> float | None:
+    def enter(self, arrivals: Sequence[Arrival]) -> float | None:
         """Take in what was added to queues of the topic, and what was left before. Return None if nothing is left, else the
         seconds after which that should be taken in."""
         ...

@@ -107,7 +107,11 @@ class WheelEntry:
 
     def enter(self) -> bool:
         """Enter the next messages of the timer queue; return whether more can be entered now."""
-        queue_offset, units = self._next_units(ENTERED_AT_ONCE)
+        queue = self._store.queue(TIMER_TOPIC, 0)
+        if queue is None:
+            return False
+        queue_offset = max(self.queue_offset, queue.min_offset)
+        units = queue.units(queue_offset, ENTERED_AT_ONCE)
         try:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
                 self._enter_few(queue_offset, units)
@@ -125,7 +129,7 @@ class WheelEntry:
         if (now_s := self._clock.monotonic()) >= self._window_end_s:
             self._window_end_s, self._window_left = now_s + ENTER_EVERY_MS / 1000, ENTERED_AS_THEY_COME
         self._window_left -= count
-        if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+        if self.queue_offset < queue.max_offset:
             return True
         self.soonest_ms = FAR_MS
         return False

@@ -85,8 +85,8 @@ class WheelLoader:
         self._reader = reader
         self._precision_ms = precision_ms
         self._parts: Iterator[Units] = iter(())
-        # Units to be rolled, with their slot.
-        self._unrolled: deque[tuple[int, Units]] = deque()
+        # Units of earlier slots that are still to be rolled into later ones, with their slot.
+        self.unrolled: deque[tuple[int, Units]] = deque()
         # Physical offsets of records to be read.
         self._waiting: list[Numbers] = []
         self._seen = OffsetDedup()
@@ -110,7 +110,7 @@ class WheelLoader:
         """Do a part of the work; return False if all slots up to that of `until_ms` are loaded. Raises OSError."""
         if self._waiting:
             self._take_records(self._waiting.pop())
-        elif self._unrolled and self._unrolled[0][0] + self._precision_ms <= now_ms:
+        elif self.unrolled and self.unrolled[0][0] + self._precision_ms <= now_ms:
             self._roll_some(now_ms)
         elif self.loading_ms is not None:
             units = next(self._parts, None)
@@ -123,38 +123,23 @@ class WheelLoader:
             return self._next_slot(until_ms)
         return True
 
-    @property
-    def is_held_up(self) -> bool:
-        """Whether loaded messages must be delivered before more can be loaded: only after weeks without a delivery."""
-        return self.loaded_to_ms >= self._timers.last_time_ms
-
     def next_step_ms(self, ahead_ms: int) -> int:
         """Return when `step` has something to do, if slots are loaded `ahead_ms` before their time."""
         if self._waiting or self.loading_ms is not None:
             return 0
         load_ms = self.loaded_to_ms - ahead_ms
-        return min(load_ms, self._unrolled[0][0] + self._precision_ms) if self._unrolled else load_ms
+        return min(load_ms, self.unrolled[0][0] + self._precision_ms) if self.unrolled else load_ms
 
     @property
     def unread_ms(self) -> int:
         """The first slot that is not completely loaded."""
         return self.loaded_to_ms if self.loading_ms is None else self.loading_ms
 
-    @property
-    def unrolled(self) -> Iterator[Units]:
-        """Units of earlier slots that are still to be rolled into later ones."""
-        return (units for _, units in self._unrolled)
-
-    @property
-    def unrolled_ms(self) -> int | None:
-        """The first slot with units still to be rolled."""
-        return self._unrolled[0][0] if self._unrolled else None
-
     def finish(self, now_ms: int) -> None:
         """Load and roll everything in the slots before `loaded_to_ms`. Raises OSError."""
         while self.loading_ms is not None:
             self.step(0, now_ms)
-        while self._unrolled:
+        while self.unrolled:
             self._roll_some(now_ms)
 
     def _next_slot(self, until_ms: int) -> bool:
@@ -185,19 +170,19 @@ class WheelLoader:
             units["rolled_due_ms"] = np.where(rolled, dues, units["rolled_due_ms"])
             rolled &= dues >= self.loaded_to_ms
             if rolled.any():
-                self._unrolled.append((self.loaded_to_ms - self._precision_ms, units[rolled]))
+                self.unrolled.append((self.loaded_to_ms - self._precision_ms, units[rolled]))
             units = units[~rolled]
         offsets, starts = units["physical_offset"].astype(np.int64), range(0, len(units), RECORDS_AT_ONCE)
         self._waiting = [offsets[start : start + RECORDS_AT_ONCE] for start in reversed(starts)]
 
     def _roll_some(self, now_ms: int) -> None:
-        slot_ms, units = self._unrolled[0]
+        slot_ms, units = self.unrolled[0]
         part = units[:UNITS_ROLLED_AT_ONCE]
         # Units that cannot be rolled now for lack of space remain.
         times = self._timers.roll(part, self._timers.roll_base(np.full(len(part), slot_ms), now_ms))
-        self._unrolled.popleft()
+        self.unrolled.popleft()
         if len(part) < len(units):
-            self._unrolled.appendleft((slot_ms, units[len(part) :]))
+            self.unrolled.appendleft((slot_ms, units[len(part) :]))
         # A slot that is already loaded: only after a large step back of the calendar.
         for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
             self._take_at(int(part["physical_offset"][row]), int(times[row]))

@@ -155,7 +155,8 @@ class WheelPending:
         near = [(timer.due_ms, timer.topic_hash) for timer in self._near if timer.slot_ms != unread_ms]
         rows = np.array(near, np.int64).reshape(-1, 2)
         yield rows[:, 0], rows[:, 1]
-        for units in chain(tuple(self._loader.unrolled), self._timer_store.pending_parts(unread_ms, self._begin_offset())):
+        unrolled = tuple(units for _, units in self._loader.unrolled)
+        for units in chain(unrolled, self._timer_store.pending_parts(unread_ms, self._begin_offset())):
             kept = units[units["magic"] & TIMER_MAGIC_DELETE == 0]
             yield unit_dues(kept), kept["topic_hash"].astype(np.int64)
 
@@ -176,6 +177,6 @@ class WheelPending:
         units."""
         unread_ms, near = self._loader.unread_ms, self._near
         rolling = sum(
-            len(units) - 2 * int(np.count_nonzero(units["magic"] & TIMER_MAGIC_DELETE)) for units in self._loader.unrolled
+            len(units) - 2 * int(np.count_nonzero(units["magic"] & TIMER_MAGIC_DELETE)) for _, units in self._loader.unrolled
         )
         return len(near) - near.count_at(unread_ms) + self._timer_store.count_from(unread_ms) + rolling

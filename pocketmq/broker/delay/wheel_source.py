@@ -11,7 +11,7 @@ to disk, after everything that it refers to; a power cut repeats the deliveries 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
@@ -30,7 +30,6 @@ from pocketmq.broker.delay.wheel_pending import WheelPending
 from pocketmq.broker.due_work import RETRY_AFTER_S
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
-from pocketmq.runtime.event import Event
 from pocketmq.store.format.message import Arrival, Message
 from pocketmq.store.timer.timer_checkpoint import TimerState
 from pocketmq.store.timer.timer_store import TimerStore
@@ -83,7 +82,7 @@ class WheelSource:
         self._write_failed = False
         self._roll_refusal: str | None = None
         self.delivered_total = 0
-        self.delivered: Event[[float]] = Event()
+        self.delivered: Callable[[float], object] = lambda lateness_s: None
         """Called with the seconds from a message's due time until its delivery."""
 
     @property
@@ -139,8 +138,8 @@ class WheelSource:
 
     # --- entering ---------------------------------------------------------------------------------------------------
 
-    def enter(self, arrivals: Iterable[Arrival]) -> float | None:
-        if not self._has_new:
+    def enter(self, arrivals: Sequence[Arrival]) -> float | None:
+        if self._stop_enter or not (arrivals or self._has_new):
             return None
         if self._entry.is_put_off:
             return ENTER_EVERY_MS / 1000
@@ -181,7 +180,8 @@ class WheelSource:
 
     @property
     def is_held_up(self) -> bool:
-        return self.refusal is not None or self._loader.is_held_up
+        """Also while loaded messages must be delivered before more can be loaded: only after weeks without a delivery."""
+        return self._roll_refusal is not None or self._loader.loaded_to_ms >= self._timer_store.last_time_ms
 
     @property
     def delivered_to_ms(self) -> int:
@@ -225,11 +225,13 @@ class WheelSource:
         loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
         # At most up to now: messages that arrive later are due later.
         self._delivered_before = max(self._delivered_before, (min(loaded_to_ms, now_ms) + 1, 0))
-        before = min(self._delivered_before, near.floor or self._delivered_before)
+        floor, oldest_ms = near.left
+        before = min(self._delivered_before, floor or self._delivered_before)
         read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
-        for oldest_ms in (near.oldest_slot_ms, loader.unrolled_ms):
-            if oldest_ms is not None:
-                read_time_ms = min(read_time_ms, oldest_ms)
+        if oldest_ms is not None:
+            read_time_ms = min(read_time_ms, oldest_ms)
+        if loader.unrolled:
+            read_time_ms = min(read_time_ms, loader.unrolled[0][0])
         self._timer_store.mark(read_time_ms, self._entry.queue_offset, before)
         if near.cancelled:
             near.forget_cancelled(self._timer_store.read_time_ms)

@@ -1,7 +1,7 @@
 """HAService: a master's port for its slaves, and their progress in its log (Apache: HAService, GroupTransferService).
 
 At the end of each turn of the event loop the records of the turn are sent to every slave that has received everything before
-them. Without a slave this costs one test. A slave that does not read, or that lags, is sent frames as its socket takes them.
+them. A slave that does not read, or that lags, is sent frames as its socket takes them.
 """
 
 import ipaddress
@@ -20,6 +20,7 @@ from pocketmq.runtime.event import Event
 from pocketmq.runtime.lifecycle import listening
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer
+from pocketmq.runtime.turn import Phase
 
 log = logging.getLogger("broker")
 
@@ -64,6 +65,7 @@ class HAService:
         self._admission = Admission(log, CONNECTIONS_MAX, "the limit of haListenPort")
         self._listener: Listener | None = None
         self._timer: Timer | None = None
+        self._sending = context.turn.add(Phase.FLUSH, self._end_turn, is_always_due=False)
 
     def now_s(self) -> float:
         return self._context.clock.monotonic()
@@ -123,13 +125,12 @@ class HAService:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def end_turn(self) -> None:
+    def _end_turn(self) -> None:
         """Send the records of this turn of the loop."""
-        if self._connections:
-            end, now_s = self.files.max_offset, self.now_s()
-            for connection in self._connections:
-                connection.lag.written(end, connection.replica.reported_offset, now_s)
-                connection.send()
+        end, now_s = self.files.max_offset, self.now_s()
+        for connection in self._connections:
+            connection.lag.written(end, connection.replica.reported_offset, now_s)
+            connection.send()
 
     def connected(self, connection: HAConnection, host: str) -> bool:
         """Register a connection; return False if its host is not allowed."""
@@ -140,6 +141,7 @@ class HAService:
             self._strangers.refused(host, reason)
             return False
         self._connections.append(connection)
+        self._sending.set_due(True)
         why = "its place is needed, and it has reported nothing"
         self._admission.is_stranger(connection, connection.address, partial(connection.close, why))
         log.info("slave %s connected", connection.address)
@@ -149,6 +151,7 @@ class HAService:
         self._admission.has_spoken(connection)
         if connection in self._connections:
             self._connections.remove(connection)
+            self._sending.set_due(bool(self._connections))
             why = f" ({error})" if error else ""
             log.warning(
                 "slave %s disconnected; it had acknowledged the log up to %d%s",

@@ -128,21 +128,21 @@ class PopReviveService:
 
     # --- scheduling -------------------------------------------------------------------------------------------------
 
-    def _go_on(self, end_s: float) -> None:
+    def _go_on(self, end_s: float, now_ms: int) -> None:
         """Read, revive what is due, and determine the next turn."""
-        wait_s = self._revive_due(end_s)
+        wait_s = self._revive_due(end_s, now_ms)
         if wait_s is not None:
             self.work.after(wait_s)
         elif self._due:
             self.work.at_ms(self._due[0][0] + self._steps.difference)
 
-    def _revive_due(self, end_s: float) -> float | None:
+    def _revive_due(self, end_s: float, now_ms: int) -> float | None:
         """Read, then revive what is due; return the seconds until the next turn, or None to wait for the next due time."""
         for queue in self.queues.values():
             while self._read(queue):
                 if self._clock.monotonic() >= end_s:
                     return 0.0
-        now_ms, difference = self._clock.message_time_ms(), self._steps.difference
+        difference = self._steps.difference
         while self._due and self._due[0][0] <= now_ms - difference:
             if self._due[0][0] > self._read_to_ms:
                 delivered_to_ms = self._timer_messages.delivered_to_ms - difference

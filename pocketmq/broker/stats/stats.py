@@ -15,7 +15,6 @@ from pocketmq.broker.stats.measurements import SampleRing
 from pocketmq.broker.stats.samples import Samples
 from pocketmq.broker.stats.stats_item import Counter
 from pocketmq.runtime.clock import Clock
-from pocketmq.runtime.event import Event
 from pocketmq.store.format.message import Arrival
 
 SAMPLE_STEP_S: Final = 10
@@ -47,7 +46,7 @@ class BrokerStats:
         self.put_failed_times = 0
         self.get_max_s = 0.0
         """The longest time that a pull took to read its messages."""
-        self.counted: Event[[int]] = Event()
+        self.counted: Callable[[int], object] = lambda count: None
         """Called at the end of each turn with new messages, with their number."""
         # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
         self.others: dict[tuple[str, str], Callable[[], int]] = {}

@@ -25,6 +25,7 @@ from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_half import HalfMessage, as_half
 from pocketmq.broker.transaction.transaction_op import TransactionProgress, op_body, op_message
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message, PutResult
 
@@ -56,6 +57,7 @@ class TransactionalMessageService:
         self._clock = context.clock
         self._committed: dict[int, None] = {}  # first offsets, oldest first
         self._prepared: dict[int, tuple[Message, PutResult]] = {}  # by physical offset, oldest first
+        self._ending = context.turn.add(Phase.DISPATCH, self.end_turn, is_always_due=False)  # before the turn's dispatch
         self._ended: list[int] = []  # queue offsets of the half messages that this turn ended
         self._written = (-1, -1)
         self._unwritten: tuple[int, tuple[int, int]] | None = None  # (end of the log to be synced first, offsets)
@@ -149,11 +151,10 @@ class TransactionalMessageService:
         self._progress.copies.pop(first_offset, None)
         self._progress.ended(queue_offset)
         self._ended.append(queue_offset)
+        self._ending.is_due = True
 
     def end_turn(self) -> None:
-        """Store the op messages of the transactions ended in this turn. To be run before the turn's dispatch."""
-        if not self._ended:
-            return
+        """Store the op messages of the transactions ended in this turn."""
         ended, self._ended = self._ended, []
         try:
             message = op_message(self._clock.message_time_ms(), self._store_host)

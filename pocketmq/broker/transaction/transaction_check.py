@@ -92,7 +92,7 @@ class TransactionCheck:
     def _calendar_set(self) -> None:
         self._seen = (-1, 0)
 
-    def _check_due(self, end_s: float) -> None:
+    def _check_due(self, end_s: float, now_ms: int) -> None:
         """Handle heads that are due, for a limited time."""
         count = 0
         try:
@@ -101,7 +101,6 @@ class TransactionCheck:
                 if head is None:
                     self._go_on_after(DISPATCH_AFTER_S)
                     return
-                now_ms = self._clock.message_time_ms()
                 due_ms = self._due_ms(head, now_ms)
                 if due_ms > now_ms:
                     self._is_far = due_ms - now_ms > self._config.transaction_time_out

@@ -381,19 +381,16 @@ def _connect(services: Services, context: Context) -> None:
     def dispatch() -> None:
         arrivals = store.dispatch()
         if arrivals:
-            waking.is_due = True
+            waking.is_due = services.holds.count > 0
             for listener in listeners:
                 try:
                     listener.arrived(arrivals)
                 except Exception:  # the other listeners must still get the arrivals
                     log.exception("%s failed to handle the arrival of messages", type(listener).__name__)
 
-    turn.add(Phase.DISPATCH, services.transactions.end_turn)
     turn.add(Phase.DISPATCH, dispatch)
     if store.config.flush_disk_type == "SYNC_FLUSH":
         turn.add(Phase.FLUSH, services.putter.end_turn)
-    if services.ha is not None:
-        turn.add(Phase.FLUSH, services.ha.end_turn)
     if services.ha_client is not None and services.slave_synchronize is not None:
         services.registration.master_changed.subscribe(services.ha_client.set_master)
         services.ha_client.unreachable.subscribe(services.registration.seek_master)

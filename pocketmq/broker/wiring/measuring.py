@@ -11,8 +11,8 @@ def measure(services: Services) -> None:
     """Measure puts, syncs and deliveries from now on."""
     measured, store, ha, turn = services.measured, services.store, services.ha, services.turn
     store.flush_service.synced.subscribe(measured.sync_time.add)
-    services.schedule.delivered.subscribe(measured.level_lateness.add)
-    services.timer_messages.delivered.subscribe(measured.timer_lateness.add)
+    services.schedule.delivered = measured.level_lateness.add
+    services.timer_messages.delivered = measured.timer_lateness.add
     if store.config.is_slave:
         return
     is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
@@ -25,7 +25,7 @@ def measure(services: Services) -> None:
         return end_offset if is_sync_flush or waits_for_slave else None
 
     times = PutTimes(measured, turn, waited_for if is_sync_flush or is_sync_master else None)
-    services.stats.counted.subscribe(times.turn_ended)
+    services.stats.counted = times.turn_ended
 
     def reached() -> None:
         synced = store.flushed_offset if is_sync_flush else math.inf
