@@ -1,4 +1,4 @@
-"""Fields of a form as a browser sends them, with their limits."""
+"""Input of browsers with its limits: fields of forms, and values in the query of links."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,9 +6,14 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
+from pocketmq.admin.api.message_pages import Place
+from pocketmq.console import values
+
 SIZE_MAX: Final = 5 << 20
 """Maximum bytes of a form as it is sent, in which most bytes outside ASCII take three."""
 _FIELDS_MAX: Final = 200
+QUEUES_MAX: Final = 128
+"""Maximum number of queues whose messages one list merges."""
 
 
 class WrongInput(Exception):
@@ -17,6 +22,38 @@ class WrongInput(Exception):
     def __init__(self, key: str, /, **values: object) -> None:
         super().__init__(key)
         self.key, self.values = key, values
+
+
+def whole(text: str) -> int:
+    """Return a whole number of a link. Raises WrongInput."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise WrongInput("wrong.position")
+    return int(text)
+
+
+def positions_text(positions: Mapping[Place, int]) -> str:
+    """Return positions in the queues of a topic for a link to a further page, as `broker:queue:offset,...`."""
+    return ",".join(f"{broker_name}:{queue_id}:{offset}" for (broker_name, queue_id), offset in positions.items())
+
+
+def positions_of(text: str) -> dict[Place, int]:
+    """Return the positions in a text. Raises WrongInput."""
+    found: dict[Place, int] = {}
+    for item in filter(None, text.split(",")):
+        broker_name, _, numbers = item.partition(":")
+        queue_id, _, offset = numbers.partition(":")
+        found[broker_name, whole(queue_id)] = whole(offset)
+    if len(found) > QUEUES_MAX:
+        raise WrongInput("wrong.position")
+    return found
+
+
+def moment(text: str, field: str) -> int:
+    """Return the time of an input of type datetime-local in ms since 1970. Raises WrongInput."""
+    try:
+        return values.from_input(text)
+    except (ValueError, OverflowError, OSError):
+        raise WrongInput("wrong.time", field=field) from None
 
 
 class Form:

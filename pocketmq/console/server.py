@@ -2,22 +2,33 @@
 
 import asyncio
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from pocketmq.client.access import Access
-from pocketmq.console.app import make_app
+from pocketmq.client.loop_thread import LoopThread
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.console import Console
+from pocketmq.console.pages import MENU, MENU_OF, ROUTES
+from pocketmq.console.security import Protection
+from pocketmq.console.view import View
 from pocketmq.runtime import lifecycle
 from pocketmq.runtime.lifecycle import StartError
 
 CONNECTIONS_MAX: Final = 200
 """Maximum number of connections; further ones are answered with 503."""
+_STATIC: Final = Path(__file__).parent / "static"
 _HEAD_SIZE_MAX: Final = 32 << 10
 _KEEP_ALIVE_S: Final = 20
 _STOP_MAX_S: Final = 3
@@ -86,6 +97,29 @@ class ConsoleServer:
             await console.close()
 
 
+def make_app(console: Console) -> Starlette:
+    """Return the console as an ASGI application: its routes and middleware."""
+    app = Starlette(
+        routes=[*ROUTES, Route("/health", _health), Mount("/static", StaticFiles(directory=_STATIC))],
+        middleware=[Middleware(Protection, hosts=console.hosts, refusals=console.refusals)],
+        exception_handlers={HTTPException: _not_served},
+    )
+    app.state.console = console
+    console.templates.globals.update(menu=MENU, menu_of=MENU_OF)
+    return app
+
+
+async def _health(request: Request) -> Response:
+    """Answer that the console runs, without asking any server."""
+    return PlainTextResponse("ok\n")
+
+
+async def _not_served(request: Request, failure: Exception) -> Response:
+    assert isinstance(failure, HTTPException)
+    view = View(request.app.state.console, request)
+    return view.error(failure.status_code, view.text("error.not_found" if failure.status_code == 404 else "error.method"))
+
+
 class _Server(uvicorn.Server):
     """uvicorn's server without handlers of signals, which `lifecycle` has."""
 
@@ -105,36 +139,18 @@ class ConsoleThread:
 
     def __init__(self, server: ConsoleServer) -> None:
         self.server = server
-        self._asked: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_ready = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="console", daemon=True)
+        self._thread = LoopThread("console")
 
     def start(self) -> None:
         """Start to serve. Raises StartError."""
-        self._thread.start()
-        self._is_ready.wait()
-        if self._failure is not None:
-            raise StartError(f"the console cannot serve {self.server.url}: {self._failure}") from self._failure
+        try:
+            self._thread.call(self.server.start())
+        except Exception as failure:
+            self._thread.close()
+            raise StartError(f"the console cannot serve {self.server.url}: {failure}") from failure
 
     def stop(self) -> None:
         """Stop to serve, and wait until the thread has ended."""
-        if self._loop is not None and self._asked is not None:
-            self._loop.call_soon_threadsafe(self._asked.set)
-        self._thread.join(_STOP_MAX_S + 2)
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop, self._asked = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            await self.server.start()
-        except Exception as failure:
-            self._failure = failure
-            return
-        finally:
-            self._is_ready.set()
-        await self._asked.wait()
-        await self.server.stop()
+        if self._thread.is_open:
+            self._thread.call(self.server.stop())
+            self._thread.close()

@@ -1,7 +1,7 @@
 """Lists that are filtered, sorted and divided into pages by the server, from the query of a link.
 
-    COLUMNS = (Column("topic", "topic.name", lambda row: row.name), Column("queues", "topic.queues", ..., is_number=True))
-    table = Table(view.request.url.path, view.query, COLUMNS, rows)
+    COLUMNS = (*columns("word.topic", "word.kind"), Column("lag", "word.lag", lambda row: ..., is_number=True))
+    table = view.table(COLUMNS, rows)
 
 A template shows it with `table_of` of `tables.html`. The query of a list called `name` has the keys `name.q`, `name.sort`
 (a column, with `-` before it for descending order), `name.page` and `name.size`; without a name they are `q`, `sort` ...
@@ -9,6 +9,7 @@ Further keys, such as the topic that a page is about, are kept in all links.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -26,6 +27,16 @@ class Column(NamedTuple):
     heading: str
     value: Callable[[Any], Any] | None = None
     is_number: bool = False
+
+
+PAIRS: Final = (Column("key", "cluster.key", itemgetter(0)), Column("value", "word.value", itemgetter(1)))
+"""Columns of keys and values."""
+
+
+def columns(*headings: str, are_numbers: bool = False) -> tuple[Column, ...]:
+    """Return a column for each key of a heading, such as `word.topic`, whose end is the column's key and the row's field."""
+    names = ((heading.partition(".")[2], heading) for heading in headings)
+    return tuple(Column(name, heading, attrgetter(name), are_numbers) for name, heading in names)
 
 
 class Table(Generic[Row]):

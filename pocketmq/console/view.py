@@ -11,7 +11,7 @@ and why. A failure outside of `ask`, such as of the name server, makes the answe
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -52,11 +52,11 @@ class SignInNeeded(Exception):
 class View:
     """One request. `form`: the fields of an action, empty for a page."""
 
-    def __init__(self, console: Console, request: Request, form: Form | None = None) -> None:
+    def __init__(self, console: Console, request: Request) -> None:
         self.console = console
         self.request = request
         self.query: Mapping[str, str] = request.query_params
-        self.form = form or Form([])
+        self.form = Form([])
         self.failures: list[Failure] = []
         self.language = language_of(request.cookies.get("language"), request.headers.get("accept-language", ""))
         self._turns = asyncio.Semaphore(CONCURRENT_MAX)
@@ -72,8 +72,12 @@ class View:
     @property
     def link(self) -> str:
         """Path and query of the page, by which it can be opened again."""
-        query = urlencode([(key, value) for key, value in self.query.items() if key != "done"])
+        query = urlencode(self.query_without())
         return f"{self.request.url.path}?{query}" if query else self.request.url.path
+
+    def query_without(self, *keys: str) -> dict[str, str]:
+        """Return the query of the page without some keys, and without what was done before."""
+        return {key: value for key, value in self.query.items() if key not in (*keys, "done")}
 
     @property
     def peer(self) -> str:
@@ -147,6 +151,30 @@ class View:
         asked = {name: address for name, address in servers.items() if name not in known}
         answers = await asyncio.gather(*(self.ask(name, work(address)) for name, address in asked.items()))
         return {name: answer for name, answer in zip(asked, answers, strict=True) if answer is not None}
+
+    async def ask_all(self, part: str, works: Sequence[Callable[[], Awaitable[T]]]) -> list[T | None]:
+        """Do many pieces of work within the time of one `ask`; return the results.
+
+        A result is None where the work failed or was not done in time, which the page says of its `part`.
+        """
+        results: list[T | None] = [None] * len(works)
+        failures: list[AdminError | RemotingError] = []
+        turns = asyncio.Semaphore(CONCURRENT_MAX)
+
+        async def do(number: int) -> None:
+            async with turns:
+                try:
+                    results[number] = await works[number]()
+                except (AdminError, RemotingError) as failure:
+                    failures.append(failure)
+
+        async def do_all() -> None:
+            await asyncio.gather(*map(do, range(len(works))))
+            if failures:
+                raise failures[0]
+
+        await self.ask(part, do_all())
+        return results
 
     def _failed(self, server: str, why: str) -> None:
         failure = Failure(server, why)

@@ -10,7 +10,7 @@ from pocketmq.admin.api.brokers import broker_config
 from pocketmq.admin.api.client import AdminClient, sorted_addresses
 from pocketmq.console.forms import Form, WrongInput
 from pocketmq.console.routes import action, page
-from pocketmq.console.tables import Column
+from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
 from pocketmq.remoting.auth_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pocketmq.remoting.headers.acl import CreateAccessConfigRequestHeader
@@ -45,19 +45,9 @@ class AclRow(NamedTuple):
     policy: str
 
 
-COLUMNS: Final = (
-    Column("name", "access.name", lambda row: row.name),
-    Column("generation", "access.generation", lambda row: row.generation),
-    Column("kind", "access.kind", lambda row: row.kind),
-    Column("state", "access.state", lambda row: row.state),
-    Column("brokers", "access.brokers", lambda row: row.brokers),
-)
+COLUMNS: Final = columns("access.name", "access.generation", "word.kind", "access.state", "word.brokers")
 ACL_COLUMNS: Final = (
-    Column("resource", "access.resource", lambda row: row.resource),
-    Column("actions", "access.actions", lambda row: row.actions),
-    Column("decision", "access.decision", lambda row: row.decision),
-    Column("sources", "access.sources", lambda row: row.sources),
-    Column("policy", "access.policy", lambda row: row.policy),
+    *columns("access.resource", "access.actions", "access.decision", "access.sources", "access.policy"),
     Column("delete", ""),
 )
 

@@ -15,8 +15,8 @@ MENU: Final = ("/charts", "charts.title")
 FIGURES: Final = ("in_rate", "out_rate", "disk_ratio")
 
 COLUMNS: Final = (
-    Column("time", "charts.time", lambda row: row[0].time_ms, is_number=True),
-    Column("broker", "charts.broker", lambda row: row[1]),
+    Column("time", "word.time", lambda row: row[0].time_ms, is_number=True),
+    Column("broker", "word.broker", lambda row: row[1]),
     Column("in", "charts.in_rate", lambda row: row[0].in_rate, is_number=True),
     Column("out", "charts.out_rate", lambda row: row[0].out_rate, is_number=True),
     Column("disk", "charts.disk_ratio", lambda row: row[0].disk_ratio, is_number=True),

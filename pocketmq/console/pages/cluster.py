@@ -10,7 +10,7 @@ from pocketmq.admin.api.brokers import first_rate, out_rates, runtime_info, tota
 from pocketmq.admin.api.client import sorted_addresses
 from pocketmq.client.route import MASTER_ID
 from pocketmq.console.routes import page
-from pocketmq.console.tables import Column
+from pocketmq.console.tables import PAIRS, Column, columns
 from pocketmq.console.view import View
 
 MENU: Final = ("/", "cluster.title")
@@ -68,20 +68,15 @@ class Broker:
 
 
 COLUMNS: Final = (
-    Column("broker", "cluster.broker", lambda row: (row.name, row.broker_id)),
+    Column("broker", "word.broker", lambda row: (row.name, row.broker_id)),
     Column("role", "cluster.role", lambda row: row.broker_id),
-    Column("address", "cluster.address", lambda row: row.address),
-    Column("version", "cluster.version", lambda row: row.version),
+    *columns("word.address", "word.version"),
     Column("in", "cluster.in_rate", lambda row: row.in_rate, is_number=True),
     Column("out", "cluster.out_rate", lambda row: row.out_rate, is_number=True),
     Column("today", "cluster.in_today", lambda row: row.in_today, is_number=True),
     Column("lag", "cluster.lag", lambda row: row.lag or 0, is_number=True),
     Column("log", "cluster.log_size", lambda row: row.log_size or 0, is_number=True),
     Column("disk", "cluster.disk", lambda row: row.disk_ratio or 0.0, is_number=True),
-)
-INFO_COLUMNS: Final = (
-    Column("key", "cluster.key", lambda row: row[0]),
-    Column("value", "cluster.value", lambda row: row[1]),
 )
 
 
@@ -111,7 +106,7 @@ async def show_broker(view: View) -> Response:
     broker = next((one for one in await _brokers(view) if one.address == address), None)
     if broker is None:
         return view.error(404, view.text("cluster.unknown_broker", address=address))
-    table = view.table(INFO_COLUMNS, sorted(broker.info.items()))
+    table = view.table(PAIRS, sorted(broker.info.items()))
     return view.render("broker.html", broker=broker, table=table)
 
 

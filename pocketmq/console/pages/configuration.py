@@ -9,7 +9,7 @@ from pocketmq.admin.api.client import sorted_addresses
 from pocketmq.admin.api.nameservers import namesrv_configs
 from pocketmq.console.forms import WrongInput
 from pocketmq.console.routes import action, page
-from pocketmq.console.tables import Column
+from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
 from pocketmq.remoting.bodies import BrokerData
 
@@ -26,14 +26,10 @@ class KeyRow(NamedTuple):
     is_updatable: bool
 
 
+NAMESRV_COLUMNS: Final = columns("configuration.key", "word.value")
 COLUMNS: Final = (
-    Column("key", "configuration.key", lambda row: row.key),
-    Column("value", "configuration.value", lambda row: row.value),
+    *NAMESRV_COLUMNS,
     Column("updatable", "configuration.updatable", lambda row: not row.is_updatable, is_number=True),
-)
-NAMESRV_COLUMNS: Final = (
-    Column("key", "configuration.key", lambda row: row.key),
-    Column("value", "configuration.value", lambda row: row.value),
 )
 
 

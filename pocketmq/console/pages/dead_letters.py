@@ -19,11 +19,10 @@ from pocketmq.admin.api.queue_reading import message_at
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.api.topics import DLQ_PREFIX
 from pocketmq.console.bodies import one_line
-from pocketmq.console.gathered import gathered
+from pocketmq.console.forms import positions_of, positions_text, whole
 from pocketmq.console.pages.messages import list_of, queues_of, size_of, time_of
-from pocketmq.console.positions import positions_of, positions_text, whole
 from pocketmq.console.routes import action, page
-from pocketmq.console.tables import Column
+from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.client import Tolerating
@@ -33,8 +32,8 @@ from pocketmq.store_tools.transfer.documents import as_export
 
 MENU: Final = ("/dead-letters", "dead.title")
 COLUMNS: Final = (
-    Column("group", "dead.group", lambda row: row.group),
-    Column("count", "dead.count", lambda row: row.count, is_number=True),
+    *columns("dead.group"),
+    *columns("dead.count", are_numbers=True),
     Column("last", "dead.last", lambda row: row.last_ms, is_number=True),
 )
 RESEND_S: Final = 5.0
@@ -93,7 +92,7 @@ async def show_group(view: View) -> Response:
     wanted = PageWanted(size_of(view), newest_first, time_of(view, "from"), time_of(view, "to"))
     found = await list_of(view, queues, wanted)
     rows: list[MessageRow] = found["rows"]  # type: ignore[assignment]
-    resent = await gathered(view, view.text("dead.resent"), [partial(_is_resent, view, row) for row in rows])
+    resent = await view.ask_all(view.text("dead.resent"), [partial(_is_resent, view, row) for row in rows])
     count = sum(queue.max_offset - queue.min_offset for queue in queues)
     letters = list(zip(rows, resent, strict=True))
     return view.render(

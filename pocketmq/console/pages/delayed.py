@@ -14,7 +14,6 @@ from pocketmq.console import time_line
 from pocketmq.console.bodies import FORMS, shown
 from pocketmq.console.forms import WrongInput
 from pocketmq.console.pages.messages import SIZES, size_of, time_of
-from pocketmq.console.positions import query_without
 from pocketmq.console.routes import action, page
 from pocketmq.console.view import View, url
 from pocketmq.remoting.client import Tolerating
@@ -65,7 +64,7 @@ async def show(view: View) -> Response:
         timers=timers,
         rows=rows,
         next_link=next_link,
-        first_query=query_without(view, "at"),
+        first_query=view.query_without("at"),
         input_time=_input_time,
         sizes=SIZES,
         size=size_of(view),
@@ -132,7 +131,7 @@ async def _page(view: View, brokers: dict[str, str]) -> tuple[list[Found], str]:
     if all(end == _END for end in ends.values()):
         return rows, ""
     at = ",".join(f"{name}:{cursor}" for name, cursor in {**cursors, **ends}.items() if cursor)
-    return rows, url("/delayed", **query_without(view, "at"), at=at)
+    return rows, url("/delayed", **view.query_without("at"), at=at)
 
 
 def _shares(pages: dict[str, DelayedPage], size: int) -> dict[str, int]:
@@ -177,7 +176,7 @@ async def show_message(view: View) -> Response:
         message=message,
         body=body,
         forms=FORMS,
-        form_query=lambda form: {**query_without(view, "as"), "as": form},
+        form_query=lambda form: {**view.query_without("as"), "as": form},
     )
 
 

@@ -1,25 +1,27 @@
-"""Consumer groups: the list with lags, one group with its queues and clients, reset by time, deletion."""
+"""Consumer groups: the list with lags, one group with its queues and clients, one client, reset by time, deletion."""
 
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from pocketmq.admin.api.client import AdminClient, is_of_access
-from pocketmq.admin.api.consumers import ConsumerConnection, Progress, clients_at, language_name, progress_at
+from pocketmq.admin.api import consumers
+from pocketmq.admin.api.client import AdminClient, by_queue, is_of_access
+from pocketmq.admin.api.consumers import ConsumerConnection, Progress, language_name
 from pocketmq.admin.api.exports import is_system_group, user_groups
 from pocketmq.admin.api.groups import delete_everywhere, topics_of_group
+from pocketmq.admin.api.monitoring import stuck_queues
 from pocketmq.admin.api.offsets import reset_offsets
 from pocketmq.admin.api.topics import group_names, is_of_group
 from pocketmq.client.versions import version_name
-from pocketmq.console.forms import WrongInput
-from pocketmq.console.pages.clients import show_client
+from pocketmq.console.forms import moment
 from pocketmq.console.routes import action, page
-from pocketmq.console.tables import Column
-from pocketmq.console.values import from_input
+from pocketmq.console.tables import PAIRS, Column, columns
 from pocketmq.console.view import View
 from pocketmq.remoting.dispatch import RemotingError
 
-MENU: Final = ("/groups", "groups.title")
+MENU: Final = ("/groups", "word.groups")
+
+STACKS_SIZE_MAX: Final = 1 << 20
 
 State = tuple[Progress, ConsumerConnection]
 
@@ -44,27 +46,29 @@ class ClientRow(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("group", "groups.group", lambda row: row.group),
-    Column("brokers", "groups.brokers", lambda row: row.brokers),
+    *columns("word.group", "word.brokers"),
     Column("clients", "groups.clients", is_number=True),
-    Column("lag", "groups.lag", is_number=True),
-    Column("rate", "groups.rate", is_number=True),
+    Column("lag", "word.lag", is_number=True),
+    Column("rate", "word.rate", is_number=True),
 )
 QUEUE_COLUMNS: Final = (
-    Column("topic", "groups.topic", lambda row: (row[0].topic, row[0].broker_name, row[0].queue_id)),
-    Column("broker", "groups.broker", lambda row: row[0].broker_name),
-    Column("queue", "groups.queue", lambda row: row[0].queue_id, is_number=True),
+    Column("topic", "word.topic", lambda row: (row[0].topic, row[0].broker_name, row[0].queue_id)),
+    Column("broker", "word.broker", lambda row: row[0].broker_name),
+    Column("queue", "word.queue", lambda row: row[0].queue_id, is_number=True),
     Column("consumed", "groups.consumer_offset", lambda row: row[1].consumer_offset, is_number=True),
     Column("end", "groups.broker_offset", lambda row: row[1].broker_offset, is_number=True),
-    Column("lag", "groups.lag", lambda row: max(row[1].diff, 0), is_number=True),
+    Column("lag", "word.lag", lambda row: max(row[1].diff, 0), is_number=True),
     Column("last", "groups.last", lambda row: row[1].last_timestamp, is_number=True),
 )
 CLIENT_COLUMNS: Final = (
     Column("client", "groups.client", lambda row: row.client_id),
-    Column("address", "groups.address", lambda row: row.address),
-    Column("language", "groups.language", lambda row: row.language),
-    Column("version", "groups.version", lambda row: row.version),
-    Column("broker", "groups.broker", lambda row: row.broker),
+    *columns("word.address", "word.language", "word.version", "word.broker"),
+)
+HELD_COLUMNS: Final = (
+    *QUEUE_COLUMNS[:3],
+    Column("consumed", "groups.consumer_offset", lambda row: _whole(row[1], "commitOffset"), is_number=True),
+    Column("cached", "clients.cached", lambda row: _whole(row[1], "cachedMsgCount"), is_number=True),
+    Column("last", "clients.last_consumed", lambda row: _whole(row[1], "lastConsumeTimestamp"), is_number=True),
 )
 
 
@@ -90,8 +94,8 @@ async def _state_at(admin: AdminClient, address: str, group: str, topic: str | N
     """Return the offsets and the clients of a group at one broker; empty ones if it does not know the group."""
     progress = Progress()
     try:
-        progress.add(await progress_at(admin, address, group, topic))
-        return progress, await clients_at(admin, address, group)
+        progress.add(await consumers.progress_at(admin, address, group, topic))
+        return progress, await consumers.clients_at(admin, address, group)
     except RemotingError as refusal:
         if is_of_access(refusal):
             raise
@@ -140,6 +144,31 @@ def _client_rows(states: dict[str, State]) -> list[ClientRow]:
     return list(rows.values())
 
 
+async def show_client(view: View) -> Response:
+    group, client_id, broker = view.required("group"), view.required("id"), view.required("broker")
+    with_stacks = "stacks" in view.query
+    address = (await view.admin.brokers(broker_name=broker))[broker]
+    asked = consumers.running_info(view.admin, group, client_id, with_stacks, address)
+    info = await view.ask(client_id, asked, consumers.RUNNING_INFO_TIMEOUT_S) or {}
+    properties = sorted((str(key), str(value)) for key, value in (info.get("properties") or {}).items())
+    return view.render(
+        "client.html",
+        group=group,
+        client_id=client_id,
+        broker=broker,
+        is_known=bool(info),
+        queues=view.table(HELD_COLUMNS, by_queue(info.get("mqTable")), "queues"),
+        properties=view.table(PAIRS, properties, "properties"),
+        stuck=stuck_queues(client_id, info),
+        with_stacks=with_stacks,
+        stacks=str(info.get("jstack") or "")[:STACKS_SIZE_MAX],
+    )
+
+
+def _whole(fields: dict[str, Any], name: str) -> int:
+    return int(fields.get(name) or 0)
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
@@ -148,10 +177,7 @@ async def reset(view: View) -> Response:
     to = view.form.one_of("to", ("time", "earliest", "latest"))
     timestamp_ms = {"earliest": 0, "latest": -1}.get(to)
     if timestamp_ms is None:
-        try:
-            timestamp_ms = max(from_input(view.form.text("time")), 0)
-        except ValueError:
-            raise WrongInput("wrong.time", field="time") from None
+        timestamp_ms = max(moment(view.form.text("time"), "time"), 0)
     view.form.confirm(group)
     await reset_offsets(view.admin, group, topic, timestamp_ms, force=True)
     return view.redirect("/group", "group_reset", name=group)

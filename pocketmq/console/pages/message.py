@@ -17,10 +17,8 @@ from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, groups_of_topic
 from pocketmq.client.message import Message
 from pocketmq.client.message_check import sender_properties
 from pocketmq.console.bodies import FORMS, editable, shown
-from pocketmq.console.forms import WrongInput
-from pocketmq.console.gathered import gathered
+from pocketmq.console.forms import WrongInput, whole
 from pocketmq.console.pages.messages import place_of
-from pocketmq.console.positions import query_without, whole
 from pocketmq.console.routes import action, page
 from pocketmq.console.view import View
 from pocketmq.errors import MQError
@@ -49,7 +47,7 @@ async def show(view: View) -> Response:
     message = stored.message
     track = view.text("message.track")
     names = await view.ask(track, _groups(view, stored)) or []
-    groups = await gathered(view, track, [partial(_group, view, stored, name) for name in names[:GROUPS_MAX]])
+    groups = await view.ask_all(track, [partial(_group, view, stored, name) for name in names[:GROUPS_MAX]])
     trace = await view.ask(view.text("message.trace"), trace_of(view.admin, message.msg_id)) or []
     return view.render(
         "message.html",
@@ -58,7 +56,7 @@ async def show(view: View) -> Response:
         place=place_of(row_of(stored.record, message.broker_name)),
         body=shown(message.body, view.query.get("as", "")),
         forms=FORMS,
-        form_query=lambda form: {**query_without(view, "as"), "as": form},
+        form_query=lambda form: {**view.query_without("as"), "as": form},
         groups=[one for one in groups if one is not None],
         groups_cut=max(len(names) - GROUPS_MAX, 0),
         trace=trace,

@@ -8,10 +8,8 @@ from pocketmq.admin.api.client import AdminError
 from pocketmq.admin.api.message_pages import MessageRow, PageWanted, TopicQueue, message_page, row_of, topic_queues
 from pocketmq.admin.api.message_search import by_key, by_unique_key
 from pocketmq.admin.api.topics import queue_status_at, topic_names
-from pocketmq.console import values
 from pocketmq.console.bodies import one_line
-from pocketmq.console.forms import WrongInput
-from pocketmq.console.positions import QUEUES_MAX, positions_of, positions_text, query_without
+from pocketmq.console.forms import QUEUES_MAX, moment, positions_of, positions_text
 from pocketmq.console.routes import page
 from pocketmq.console.view import View, url
 from pocketmq.remoting.client import Tolerating
@@ -50,15 +48,15 @@ async def list_of(view: View, queues: list[TopicQueue], wanted: PageWanted) -> d
     """Return the values of `message_rows` for one page of some queues' messages."""
     merged = queues[:QUEUES_MAX]
     found = await message_page(view.admin, merged, wanted, positions_of(view.query.get("at", "")), view.ask)
-    query = query_without(view, "at")
+    query = view.query_without("at")
     next_link = "" if found.positions is None else url(view.request.url.path, **query, at=positions_text(found.positions))
     return {"rows": found.rows, "next_link": next_link, "first_query": query, "cut": len(queues) - len(merged)}
 
 
-def size_of(view: View, default: int = SIZES[0]) -> int:
+def size_of(view: View) -> int:
     """Return the number of messages of a page."""
     text = view.query.get("size", "")
-    return int(text) if text in map(str, SIZES) else default
+    return int(text) if text in map(str, SIZES) else SIZES[0]
 
 
 def _wanted(view: View) -> PageWanted:
@@ -71,12 +69,7 @@ def _wanted(view: View) -> PageWanted:
 def time_of(view: View, name: str) -> int | None:
     """Return a time of the query, None if the query has no such time. Raises WrongInput."""
     text = view.query.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        return values.from_input(text)
-    except (ValueError, OverflowError, OSError):
-        raise WrongInput("wrong.time", field=name) from None
+    return moment(text, name) if text else None
 
 
 def _chosen(view: View, queues: list[TopicQueue]) -> list[TopicQueue]:

@@ -8,7 +8,7 @@ from pocketmq.admin.api.client import addresses_by_name
 from pocketmq.admin.api.consumers import language_name, producers, producers_at
 from pocketmq.client.versions import version_name
 from pocketmq.console.routes import page
-from pocketmq.console.tables import Column
+from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
 
 MENU: Final = ("/producers", "clients.producers")
@@ -27,13 +27,11 @@ class ProducerRow(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("group", "clients.group", lambda row: row.group),
+    *columns("clients.group"),
     Column("client", "groups.client", lambda row: row.client_id),
-    Column("address", "groups.address", lambda row: row.address),
-    Column("language", "groups.language", lambda row: row.language),
-    Column("version", "groups.version", lambda row: row.version),
+    *columns("word.address", "word.language", "word.version"),
     Column("last", "clients.last_heartbeat", lambda row: row.last_ms, is_number=True),
-    Column("broker", "groups.broker", lambda row: row.broker),
+    *columns("word.broker"),
 )
 
 

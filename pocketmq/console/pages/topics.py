@@ -13,7 +13,7 @@ from pocketmq.admin.api.topics import QueueStatus, groups_of_topic_at, queue_sta
 from pocketmq.client.message import Message
 from pocketmq.console.forms import WrongInput
 from pocketmq.console.routes import action, page
-from pocketmq.console.tables import Column
+from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
 
 MENU: Final = ("/topics", "topics.title")
@@ -51,24 +51,23 @@ class GroupRow(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("topic", "topics.topic", lambda row: row.topic),
-    Column("kind", "topics.kind", lambda row: row.kind),
-    Column("queues", "topics.queues", lambda row: row.queues, is_number=True),
+    *columns("word.topic", "word.kind"),
+    *columns("topics.queues", are_numbers=True),
     Column("perm", "topics.perm", lambda row: row.perms),
-    Column("brokers", "topics.brokers", lambda row: row.brokers),
+    *columns("word.brokers"),
 )
 QUEUE_COLUMNS: Final = (
-    Column("broker", "topics.broker", lambda row: (row.queue.broker_name, row.queue.queue_id)),
-    Column("queue", "topics.queue", lambda row: row.queue.queue_id, is_number=True),
+    Column("broker", "word.broker", lambda row: (row.queue.broker_name, row.queue.queue_id)),
+    Column("queue", "word.queue", lambda row: row.queue.queue_id, is_number=True),
     Column("min", "topics.min_offset", lambda row: row.min_offset, is_number=True),
     Column("max", "topics.max_offset", lambda row: row.max_offset, is_number=True),
-    Column("messages", "topics.messages", lambda row: row.max_offset - row.min_offset, is_number=True),
+    Column("messages", "word.message_count", lambda row: row.max_offset - row.min_offset, is_number=True),
     Column("last", "topics.last", lambda row: row.last_update_ms, is_number=True),
 )
 GROUP_COLUMNS: Final = (
-    Column("group", "topics.group", lambda row: row.group),
-    Column("lag", "topics.lag", is_number=True),
-    Column("rate", "topics.rate", is_number=True),
+    Column("group", "word.group", lambda row: row.group),
+    Column("lag", "word.lag", is_number=True),
+    Column("rate", "word.rate", is_number=True),
 )
 
 

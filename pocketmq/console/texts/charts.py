@@ -16,7 +16,5 @@ TEXTS: Final = {
         "图表需要 JavaScript；下表有相同的数据。",
     ),
     "charts.table": ("Figures as a table", "数据表"),
-    "charts.time": ("Time", "时间"),
-    "charts.broker": ("Broker", "Broker"),
     "charts.newest": ("newest: {value}", "最新：{value}"),
 }

@@ -38,7 +38,6 @@ TEXTS: Final = {
     "delayed.as_table": ("The same as a table", "以表格显示"),
     "delayed.due_from": ("Due from", "到期时间起"),
     "delayed.due_to": ("Due before", "到期时间止"),
-    "delayed.count": ("Messages", "消息数"),
     "delayed.levels": ("Messages by delay level", "按延时级别统计"),
     "delayed.levels_about": (
         "A bar is as long as the delay: its messages are due between now and then.",

@@ -1,4 +1,4 @@
-"""Texts of the frame around all pages, of lists and forms, of sign-in and errors."""
+"""Texts of the frame around all pages, of lists and forms, of sign-in and errors; and words that several pages use."""
 
 from typing import Final
 
@@ -6,11 +6,9 @@ TEXTS: Final = {
     "frame.title": ("PocketMQ console", "PocketMQ 控制台"),
     "frame.skip": ("Skip to the content", "跳到正文"),
     "frame.menu": ("Pages", "页面"),
-    "frame.language": ("Language", "语言"),
     "frame.read_only": ("read-only", "只读"),
     "frame.zone": ("Times are in {zone}.", "时间所用时区：{zone}。"),
     "frame.signed_in": ("Signed in as {name}", "已登录：{name}"),
-    "frame.sign_in": ("Sign in", "登录"),
     "frame.sign_out": ("Sign out", "退出"),
     "frame.refresh": ("Refresh every 10 seconds", "每 10 秒刷新"),
     "frame.failures": ("Not everything on this page is known", "本页信息不完整"),
@@ -30,7 +28,28 @@ TEXTS: Final = {
     "table.page": ("Page {page} of {pages}", "第 {page} 页，共 {pages} 页"),
     "table.size": ("{size} rows", "{size} 行"),
     "form.confirm": ("Type {name} to confirm", "请输入 {name} 以确认"),
-    "sign_in.title": ("Sign in", "登录"),
+    "word.address": ("Address", "地址"),
+    "word.body": ("Body", "消息体"),
+    "word.broker": ("Broker", "Broker"),
+    "word.brokers": ("Brokers", "所在 Broker"),
+    "word.change": ("Change", "修改"),
+    "word.group": ("Group", "消费者组"),
+    "word.groups": ("Consumer groups", "消费者组"),
+    "word.kind": ("Type", "类型"),
+    "word.lag": ("Lag", "堆积"),
+    "word.language": ("Language", "语言"),
+    "word.message_count": ("Messages", "消息数"),
+    "word.message_id": ("Message id", "消息 ID"),
+    "word.properties": ("Properties", "属性"),
+    "word.queue": ("Queue", "队列"),
+    "word.queues": ("Queues", "队列"),
+    "word.rate": ("Messages/s", "消费速率（条/秒）"),
+    "word.sign_in": ("Sign in", "登录"),
+    "word.time": ("Time", "时间"),
+    "word.topic": ("Topic", "主题"),
+    "word.value": ("Value", "值"),
+    "word.version": ("Version", "版本"),
+    "word.yes": ("yes", "是"),
     "sign_in.about": (
         "The brokers check who asks. Sign in with an account of theirs: an access key and its secret key. "
         "What you may see and do is what they allow this account.",
