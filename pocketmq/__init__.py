@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pocketmq.client.pop_consumer import PopConsumer
     from pocketmq.client.producer import Producer
     from pocketmq.client.pull_consumer import PullConsumer
-    from pocketmq.client.sending.batches import BatchError
-    from pocketmq.client.sending.outgoing import SendResult
+    from pocketmq.client.sending.outgoing import BatchError, SendResult
     from pocketmq.client.sending.request_reply import reply
     from pocketmq.client.sending.transaction import Transaction, TransactionState
     from pocketmq.errors import MQError, NameServerUnreachable, RequestTimeout
@@ -64,7 +63,7 @@ _MODULES = {
     "ConsumeContext": "client.consuming.consume_hook",
     "ConsumeHook": "client.consuming.consume_hook",
     "ConsumerOptions": "client.consuming.consumer_options",
-    "BatchError": "client.sending.batches",
+    "BatchError": "client.sending.outgoing",
     "BrokerUnreachable": "client.client_instance",
     "Credentials": "remoting.signature",
     "MQError": "errors",

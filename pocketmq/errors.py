@@ -6,7 +6,7 @@
       NameServerUnreachable   no name server answers; also a ConnectionError
       ChannelClosed           the connection closed before the answer came; also a ConnectionError (remoting.channels)
       RequestTimeout          no answer, or no reply to a request message, in time; also a TimeoutError
-      BatchError              a part of a list of messages is sent (client.sending.batches)
+      BatchError              a part of a list of messages is sent (client.sending.outgoing)
 
 Those that are also Python's own errors can be caught as before, with OSError or TimeoutError.
 """

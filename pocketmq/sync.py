@@ -15,10 +15,11 @@ of its own, and may be used by several threads.
 """
 
 import asyncio
+import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from pocketmq.client import consumer
 from pocketmq.client import producer as asynchronous
@@ -38,6 +39,51 @@ __all__ = ["Producer", "PushConsumer", "SyncTransaction"]
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
+C = TypeVar("C", asynchronous.Producer, consumer.PushConsumer)
+
+
+def _called(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate["_Client[Any]", P], T]:
+    """Return the synchronous method of an asynchronous one, with the same arguments, result and errors."""
+
+    @functools.wraps(method)
+    def called(self: "_Client[Any]", /, *arguments: P.args, **named: P.kwargs) -> T:
+        return self._thread.call(method(self._client, *arguments, **named))
+
+    return called
+
+
+async def _in_loop(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call a function of the asynchronous client, which needs the running loop."""
+    return work(*arguments, **named)
+
+
+class _Client(Generic[C]):
+    """An asynchronous client in a thread with a loop of its own."""
+
+    def __init__(self, name: str, made: type[C], *arguments: Any, **named: Any) -> None:
+        self._thread = LoopThread(name)
+        try:
+            self._client: C = self._thread.call(_in_loop(made, *arguments, **named))
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Begin to work."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave the cluster, close all connections and end the thread; a second call does nothing."""
+        if self._thread.is_open:
+            try:
+                self._thread.call(self._client.close())
+            finally:
+                self._thread.close()
 
 
 class SyncTransaction:
@@ -81,7 +127,7 @@ class SyncTransaction:
         self._transaction.leave_open()
 
 
-class Producer:
+class Producer(_Client[asynchronous.Producer]):
     """pocketmq.Producer for synchronous programs. `check` is called in a thread of a pool, so it may block."""
 
     def __init__(
@@ -97,37 +143,18 @@ class Producer:
         send_latency_fault: bool = False,
     ) -> None:
         """Connect to nothing yet; the arguments are those of pocketmq.Producer."""
-
-        async def make() -> asynchronous.Producer:
-            return asynchronous.Producer(
-                namesrv, group, access, message_size_max, check=None if check is None else _in_thread(check),
-                compress_over=compress_over, trace=trace, send_latency_fault=send_latency_fault,
-            )  # fmt: skip
-
-        self._thread, self._producer = _started("synchronous producer", make)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+        checked = None if check is None else _in_thread(check)
+        super().__init__(
+            "synchronous producer", asynchronous.Producer, namesrv, group, access, message_size_max, check=checked,
+            compress_over=compress_over, trace=trace, send_latency_fault=send_latency_fault,
+        )  # fmt: skip
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:
         """Start sending heartbeats."""
-
-        async def start() -> None:
-            self._producer.start()
-
-        self._thread.call(start())
-
-    def close(self) -> None:
-        """Close all connections and end the thread; a second call does nothing."""
-        if self._thread.is_open:
-            try:
-                self._thread.call(self._producer.close())
-            finally:
-                self._thread.close()
+        self._thread.call(_in_loop(self._client.start))
 
     @overload
     def send(self, message: Message, /, *, select: Select | None = None, timeout_s: float = ...) -> SendResult: ...
@@ -146,46 +173,25 @@ class Producer:
 
     def send(self, what: Any, body: Any = None, /, **arguments: Any) -> SendResult:
         """Send a message, given as a Message or by topic, body and further fields."""
-        return self._thread.call(self._producer.send(what, body, **arguments))
+        return self._thread.call(self._client.send(what, body, **arguments))
 
-    def send_batch(
-        self, messages: Sequence[Message], timeout_s: float = SEND_TIMEOUT_S, select: Select | None = None
-    ) -> SendResult:
-        """Send messages of one topic in one request."""
-        return self._thread.call(self._producer.send_batch(messages, timeout_s, select))
-
-    def send_all(self, messages: Iterable[Message], timeout_s: float = SEND_TIMEOUT_S) -> list[SendResult]:
-        """Send messages of any topics and number."""
-        return self._thread.call(self._producer.send_all(messages, timeout_s))
-
-    def send_oneway(self, message: Message, select: Select | None = None) -> None:
-        """Send without waiting for an answer."""
-        self._thread.call(self._producer.send_oneway(message, select))
+    send_batch = _called(asynchronous.Producer.send_batch)
+    send_all = _called(asynchronous.Producer.send_all)
+    send_oneway = _called(asynchronous.Producer.send_oneway)
+    request = _called(asynchronous.Producer.request)
+    recall = _called(asynchronous.Producer.recall)
+    create_topic = _called(asynchronous.Producer.create_topic)
 
     def transaction(self, message: Message, timeout_s: float = SEND_TIMEOUT_S) -> SyncTransaction:
         """Return a transaction, for `with`."""
-        return SyncTransaction(self._thread, self._producer.transaction(message, timeout_s))
-
-    def request(
-        self, message: Message, timeout_s: float = asynchronous.REQUEST_TIMEOUT_S, select: Select | None = None
-    ) -> MessageExt:
-        """Send a message and wait for the reply of its consumer."""
-        return self._thread.call(self._producer.request(message, timeout_s, select))
+        return SyncTransaction(self._thread, self._client.transaction(message, timeout_s))
 
     def reply(self, message: MessageExt, body: bytes, timeout_s: float = SEND_TIMEOUT_S) -> SendResult:
         """Answer a request message; see pocketmq.reply."""
-        return self._thread.call(request_reply.reply(self._producer, message, body, timeout_s))
-
-    def recall(self, topic: str, recall_handle: str, timeout_s: float = SEND_TIMEOUT_S) -> str:
-        """Recall a message that is not delivered yet."""
-        return self._thread.call(self._producer.recall(topic, recall_handle, timeout_s))
-
-    def create_topic(self, topic: str, queues: int = 4) -> None:
-        """Create a topic on every broker, or change its number of queues."""
-        self._thread.call(self._producer.create_topic(topic, queues))
+        return self._thread.call(request_reply.reply(self._client, message, body, timeout_s))
 
 
-class PushConsumer:
+class PushConsumer(_Client[consumer.PushConsumer]):
     """pocketmq.PushConsumer for synchronous programs. Listeners are called in threads of a pool, so they may block.
 
     Each thread that iterates has a loop of its own over the messages, as each task has with `async for`.
@@ -200,19 +206,11 @@ class PushConsumer:
         **arguments: Unpack["ConsumerArguments"],
     ) -> None:
         """The arguments are those of pocketmq.PushConsumer."""
-
-        async def make() -> consumer.PushConsumer:
-            return consumer.PushConsumer(namesrv, group, start, access, **arguments)
-
-        self._thread, self._consumer = _started("synchronous consumer", make)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+        super().__init__("synchronous consumer", consumer.PushConsumer, namesrv, group, start, access, **arguments)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            self._thread.call_in_own_task(self._consumer.__aexit__(kind, error, trace))
+            self._thread.call_in_own_task(self._client.__aexit__(kind, error, trace))
         finally:
             self._thread.close()
 
@@ -220,41 +218,21 @@ class PushConsumer:
         """Call `listener` with each message of a topic. Without a listener, iteration over the consumer takes them."""
         if callable(listener) and listener is not taken_by_loop:
             listener = _in_thread(listener)
+        self._thread.call(_in_loop(self._client.subscribe, topic, listener, tags, sql=sql))
 
-        async def subscribe() -> None:
-            self._consumer.subscribe(topic, listener, tags, sql=sql)
-
-        self._thread.call(subscribe())
-
-    def start(self) -> None:
-        """Join the group."""
-        self._thread.call(self._consumer.start())
-
-    def close(self) -> None:
-        """Leave the group and end the thread; a second call does nothing."""
-        if self._thread.is_open:
-            try:
-                self._thread.call(self._consumer.close())
-            finally:
-                self._thread.close()
+    start = _called(consumer.PushConsumer.start)
+    ack = _called(consumer.PushConsumer.ack)
+    nack = _called(consumer.PushConsumer.nack)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Yield messages. Asking for the next one acknowledges the last one; iteration ends when the consumer is closed."""
-        messages = aiter(self._consumer)
+        messages = aiter(self._client)
 
         async def next_message() -> MessageExt | None:
             return await anext(messages, None)
 
         while (message := self._thread.call_in_own_task(next_message())) is not None:
             yield message
-
-    def ack(self, message: MessageExt) -> None:
-        """Count a message from iteration as consumed."""
-        self._thread.call(self._consumer.ack(message))
-
-    def nack(self, message: MessageExt, delay_level: int = 0) -> None:
-        """Have a message from iteration delivered again."""
-        self._thread.call(self._consumer.nack(message, delay_level))
 
 
 class ConsumerArguments(TypedDict, total=False):
@@ -264,16 +242,6 @@ class ConsumerArguments(TypedDict, total=False):
     broadcast: bool
     concurrency: int | None
     options: ConsumerOptions
-
-
-def _started(name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> tuple[LoopThread, T]:
-    """Return a thread with a loop, and the client that was made in it."""
-    thread = LoopThread(name)
-    try:
-        return thread, thread.call(make())
-    except BaseException:
-        thread.close()
-        raise
 
 
 def _in_thread(callback: Callable[[MessageExt], Any]) -> Callable[[MessageExt], Coroutine[Any, Any, Any]]:

@@ -1,7 +1,6 @@
-"""Requests of brokers to a consumer, most of them relayed from tools, and their answers.
+"""Requests of brokers to a client, and their answers: to a consumer, most of them relayed from tools, and to a producer.
 
-A request for another group than the client's own is refused with SYSTEM_ERROR. Requests to producers are served by
-client.sending.producer_requests.
+A request for another consumer group than the client's own is refused with SYSTEM_ERROR.
 """
 
 import asyncio
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pocketmq.client.message import decode_messages
+from pocketmq.client.message import MessageExt, decode_messages, plain_body
+from pocketmq.client.sending import request_reply
+from pocketmq.client.sending.transaction import PGROUP
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -19,7 +20,10 @@ from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, ConsumerStatusRequestHeader
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
+from pocketmq.remoting.headers.send import ReplyMessageRequestHeader
+from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader
 from pocketmq.runtime.peer_text import clipped
+from pocketmq.store.format.properties import decode_properties
 
 if TYPE_CHECKING:
     from pocketmq.client.client_instance import ClientInstance
@@ -116,10 +120,53 @@ def consume_message_directly(asked: "ClientInstance", request: Request[ConsumeMe
     return deferred
 
 
+# --- to a producer ----------------------------------------------------------------------------------------------------
+
+
+def check_transaction_state(asked: "ClientInstance", request: Request[CheckTransactionStateRequestHeader]) -> None:
+    """Ask the producer's callback about the half message in the body. The request is oneway."""
+    try:
+        (message,) = decode_messages(bytes(request.body), "")
+    except ValueError as error:
+        log.warning("a broker asks about a transaction that cannot be read: %s", clipped(error))
+        return
+    group = message.properties.get(PGROUP)
+    if asked.checker is None or group != asked.producer_group:
+        log.warning("a broker asks about a transaction of group %s, which has no check here", clipped(str(group)))
+        return
+    asked.checker.check(request.channel, request.header, message)
+
+
+def push_reply_message_to_client(asked: "ClientInstance", request: Request[ReplyMessageRequestHeader]) -> Response:
+    """Hand the reply in the body to the waiting request."""
+    header = request.header
+    body, problem = plain_body(bytes(request.body), header.sys_flag)
+    answer = MessageExt(
+        topic=header.topic,
+        broker_name="",
+        queue_id=header.queue_id,
+        queue_offset=-1,
+        physical_offset=-1,
+        flag=header.flag,
+        sys_flag=header.sys_flag,
+        born_timestamp_ms=header.born_timestamp,
+        store_timestamp_ms=header.store_timestamp,
+        reconsume_times=header.reconsume_times or 0,
+        body=body,
+        properties=decode_properties(header.properties or ""),
+        offset_msg_id="",
+        problem=problem,
+    )
+    request_reply.received(asked, answer)
+    return Response()
+
+
 ROUTES = routes(
     Route(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader, notify_consumer_ids_changed),
     Route(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequestHeader, reset_consumer_client_offset),
     Route(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusRequestHeader, get_consumer_status),
     Route(RequestCode.GET_CONSUMER_RUNNING_INFO, ConsumerRunningInfoRequestHeader, get_consumer_running_info),
     Route(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequestHeader, consume_message_directly),
+    Route(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequestHeader, check_transaction_state),
+    Route(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequestHeader, push_reply_message_to_client),
 )

@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from pocketmq.client import broker_requests
 from pocketmq.client.access import PLAIN, Access
+from pocketmq.client.broker_requests import ROUTES
 from pocketmq.client.message import MessageExt, local_address
 from pocketmq.client.route import MASTER_ID, BrokerAddress, Routes
-from pocketmq.client.sending import producer_requests
 from pocketmq.errors import MQError
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.client import TlsMismatch
@@ -51,7 +50,7 @@ class ClientInstance:
     def __init__(self, namesrv: str, access: Access = PLAIN) -> None:
         """`namesrv`: HOST:PORT, several separated by `;`. Raises ValueError, or StartError for unusable certificates."""
         addresses = addresses_of(namesrv)
-        self.remoting = access.client(broker_requests.ROUTES | producer_requests.ROUTES, self)
+        self.remoting = access.client(ROUTES, self)
         self.routes = Routes(self.remoting, addresses)
         self.client_id = f"{local_address()}@{os.getpid()}#{next(_number)}"
         self.producer_group: str | None = None

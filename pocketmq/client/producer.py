@@ -19,10 +19,17 @@ from pocketmq.client.message import Message, MessageExt, now_ms
 from pocketmq.client.message_check import MESSAGE_SIZE_MAX, check_group, check_topic
 from pocketmq.client.route import DEFAULT_TOPIC, READ, WRITE
 from pocketmq.client.sending import request_reply
-from pocketmq.client.sending.batches import BatchError, split
-from pocketmq.client.sending.fault_strategy import LatencyFaultTolerance
-from pocketmq.client.sending.message_sender import SEND_TIMEOUT_S, MessageSender, Select
-from pocketmq.client.sending.outgoing import COMPRESS_OVER, SendResult, checked, is_delayed, outgoing, outgoing_batch
+from pocketmq.client.sending.message_sender import SEND_TIMEOUT_S, LatencyFaultTolerance, MessageSender, Select
+from pocketmq.client.sending.outgoing import (
+    COMPRESS_OVER,
+    BatchError,
+    SendResult,
+    checked,
+    is_delayed,
+    outgoing,
+    outgoing_batch,
+    split,
+)
 from pocketmq.client.sending.transaction import PGROUP, TRAN_MSG, Check, Transaction, TransactionChecker
 from pocketmq.client.trace import DELAYED, HALF, NORMAL, TRACE_TOPIC, TraceWriter, pub
 from pocketmq.errors import MQError

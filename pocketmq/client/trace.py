@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pocketmq.client.message import Message, MessageExt
+from pocketmq.client.consuming.consume_hook import ConsumeContext
+from pocketmq.client.message import Message, MessageExt, now_ms
 from pocketmq.client.message_check import MESSAGE_SIZE_MAX, joined_keys
 from pocketmq.client.sending.message_sender import MessageSender
 from pocketmq.client.sending.outgoing import SendResult, outgoing
@@ -34,6 +35,8 @@ RECORDS_MAX: Final = 2048
 """Maximum number of records that wait; further ones are dropped."""
 _BATCH_MAX: Final = 100
 _BATCH_SIZE_MAX: Final = 128_000
+EXCEPTION = 2
+"""Code of a record whose listener raised."""
 
 
 class TraceRecord(NamedTuple):
@@ -145,3 +148,29 @@ class TraceWriter:
             await self._sender.send(outgoing(Message(self._topic, text.encode(), keys=keys), MESSAGE_SIZE_MAX))
         except (MQError, OSError, ValueError) as failure:
             log.warning("trace records could not be sent: %s", failure)
+
+
+class TraceHook:
+    """Writes the records of one consumer."""
+
+    def __init__(self, instance: "ClientInstance", group: str, topic: bool | str) -> None:
+        """`topic`: True for the usual trace topic, or another one."""
+        self.writer = TraceWriter(instance, group, TRACE_TOPIC if topic is True else str(topic))
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """Note that a message is given to its listener."""
+        if is_wanted(context.message):
+            self.writer.add(sub_before(context.group, [context.message], _request_id(context), context.began_ms))
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """Note how it ended."""
+        if is_wanted(context.message):
+            is_ok = context.failure is None
+            code, cost_ms = 0 if is_ok else EXCEPTION, int(context.spent_ms)
+            record = sub_after(context.group, [context.message], _request_id(context), now_ms(), cost_ms, is_ok, code)
+            self.writer.add(record)
+
+
+def _request_id(context: ConsumeContext) -> str:
+    """Return the id that joins the two records of one consumption."""
+    return f"{context.client_id}-{context.began_ms}-{id(context):x}"

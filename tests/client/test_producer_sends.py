@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pocketmq import BatchError, Message, MessageExt, Producer, PullConsumer, RemotingError
-from pocketmq.client.sending.batches import split
-from pocketmq.client.sending.fault_strategy import LatencyFaultTolerance
+from pocketmq.client.sending.message_sender import FAILED_MS, LatencyFaultTolerance
+from pocketmq.client.sending.outgoing import split
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import ResponseCode
 from tests.client.live_cluster import Cluster, until
@@ -167,7 +167,7 @@ def test_slow_and_failed_brokers_are_avoided_for_a_while() -> None:
     assert usable() == ["b"]
     now_s[0] += 30
     assert usable() == ["a", "b"]
-    tolerance.failed("a")
+    tolerance.sent("a", FAILED_MS)
     tolerance.sent("b", 3000)
     assert usable() == ["b"], "all are avoided, b for less time"
     now_s[0] += 180

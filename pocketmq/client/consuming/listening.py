@@ -7,10 +7,10 @@ from pocketmq.client.consuming.consume_hook import Hooks
 from pocketmq.client.consuming.consumer_options import ConsumerOptions
 from pocketmq.client.consuming.consumption import Consumption, Listener, MessageLoop, ReconsumeLater, taken_by_loop
 from pocketmq.client.consuming.subscription import subscription
-from pocketmq.client.consuming.trace_hook import TraceHook
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message import MessageExt
 from pocketmq.client.spans import IS_INSTALLED, SpanHook
+from pocketmq.client.trace import TraceHook
 from pocketmq.remoting.bodies import SubscriptionData
 
 P = TypeVar("P")

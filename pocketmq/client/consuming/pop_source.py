@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.consuming.consumption import DEAD_LETTER, ReconsumeLater
-from pocketmq.client.consuming.pop_requests import ack_header, change_header, changed_handle
+from pocketmq.client.consuming.popped import ack_header, change_header, changed_handle
 from pocketmq.client.message import MessageExt
 from pocketmq.client.send_back import send_back
 from pocketmq.remoting.codes import RequestCode

@@ -53,21 +53,19 @@ class ReadyMessages:
             if work is None or self._is_closed:
                 self._offers.put_nowait(None)  # for the other takers
                 raise StopAsyncIteration
-            message = work.take()
-            if message is not None:
-                return work, message
-            if not work.has_in_hand:
-                work.is_offered = False
+            if (taken := self._take(work)) is not None:
+                return taken
 
     def take_now(self) -> tuple[ProcessQueue, MessageExt] | None:
         """Take a message if there is one."""
         while not self._is_closed and not self._offers.empty():
             work = self._offers.get_nowait()
-            if work is None:
-                continue
-            message = work.take()
-            if message is not None:
-                return work, message
-            if not work.has_in_hand:
-                work.is_offered = False
+            if work is not None and (taken := self._take(work)) is not None:
+                return taken
         return None
+
+    def _take(self, work: ProcessQueue) -> tuple[ProcessQueue, MessageExt] | None:
+        message = work.take()
+        if message is None and not work.has_in_hand:
+            work.is_offered = False
+        return None if message is None else (work, message)

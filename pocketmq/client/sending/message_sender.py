@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.client.sending.fault_strategy import LatencyFaultTolerance
 from pocketmq.client.sending.outgoing import STORED, Outgoing, SendResult
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.client import Tolerating
@@ -29,7 +28,37 @@ WORTH_ANOTHER_BROKER: Final = {
 }
 """Refusals after which another broker may store the message."""
 
+_AVOIDED: Final = ((15_000, 600.0), (3_000, 180.0), (2_000, 120.0), (1_000, 60.0), (550, 30.0))
+"""Latency in ms from which on a broker is avoided, and for how many seconds."""
+FAILED_MS: Final = 30_000.0
+"""Latency that a failed send counts as."""
+
 Select = Callable[[Sequence[MessageQueue]], MessageQueue]
+
+
+class LatencyFaultTolerance:
+    """Times until which brokers get no messages, because they failed or were slow (Apache: MQFaultStrategy)."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._avoided_until_s: dict[str, float] = {}
+
+    def sent(self, broker_name: str, latency_ms: float) -> None:
+        """Take the latency of a send into account; a fast one ends the avoidance."""
+        avoid_s = next((seconds for slow_ms, seconds in _AVOIDED if latency_ms >= slow_ms), 0.0)
+        self._avoided_until_s[broker_name] = self._now_s() + avoid_s
+
+    def usable(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Return the queues of brokers that are not avoided; if all are, those of the one that is avoided least."""
+        now_s = self._now_s()
+        usable = [queue for queue in queues if self._until_s(queue) <= now_s]
+        if usable:
+            return usable
+        least_s = min(map(self._until_s, queues))
+        return [queue for queue in queues if self._until_s(queue) == least_s]
+
+    def _until_s(self, queue: MessageQueue) -> float:
+        return self._avoided_until_s.get(queue.broker_name, 0.0)
 
 
 class MessageSender:
@@ -97,10 +126,8 @@ class MessageSender:
 
     def _note(self, queue: MessageQueue, latency_ms: float | None) -> None:
         """Take the latency of a send into account; None if it failed."""
-        if self._fault_tolerance is not None and latency_ms is not None:
-            self._fault_tolerance.sent(queue.broker_name, latency_ms)
-        elif self._fault_tolerance is not None:
-            self._fault_tolerance.failed(queue.broker_name)
+        if self._fault_tolerance is not None:
+            self._fault_tolerance.sent(queue.broker_name, FAILED_MS if latency_ms is None else latency_ms)
 
     async def _check_timer(self, out: Outgoing, broker_name: str) -> None:
         """Raise RemotingError if the broker would ignore the delivery time and deliver at once, as 4.x does."""

@@ -1,7 +1,10 @@
-"""A message, or a batch, ready to be sent: the checked and encoded parts of its request; and the result of its send."""
+"""A message, or a batch, ready to be sent: the checked and encoded parts of its request; and the result of its send.
+
+`split` divides messages of any topics and size into batches that brokers accept.
+"""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +12,7 @@ import msgspec
 from pocketmq.client.delivery_time import TIMED
 from pocketmq.client.message import Message, encode_batch, encode_properties, now_ms
 from pocketmq.client.route import DEFAULT_TOPIC
+from pocketmq.errors import MQError
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -26,6 +30,10 @@ COMPRESS_OVER: Final = 4096
 """Size of a body from which on it is compressed, as in Apache's clients."""
 _COMPRESS_LEVEL: Final = 5
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
+BATCH_SIZE_MAX: Final = 1024 * 1024
+"""Size of a batch above which the next one begins; a larger message is sent alone."""
+_RECORD_SIZE: Final = 128
+"""Size of a stored message without topic, body and properties, generously: brokers limit the stored size of a batch."""
 
 
 class SendResult(msgspec.Struct):
@@ -123,3 +131,46 @@ def checked(message: Message) -> Message:
     if not isinstance(message, Message):
         raise TypeError(f"message must be a pocketmq.Message, not {type(message).__name__}")
     return message
+
+
+# --- batches of any number of messages -----------------------------------------------------------------------------
+
+
+class BatchError(MQError):
+    """A part of the messages is sent: `results` of the batches before the failure, and the messages in `unsent`.
+
+    The first messages of `unsent` may be stored as well if no answer came. The failure is `__cause__`.
+    """
+
+    def __init__(self, failure: BaseException, results: list[SendResult], unsent: list[Message]) -> None:
+        super().__init__(f"{len(unsent)} messages are not sent: {failure or type(failure).__name__}")
+        self.results, self.unsent = results, unsent
+
+
+def split(messages: Iterable[Message], size_max: int) -> Iterator[Sequence[Message]]:
+    """Yield the messages in batches of one topic, each in sequence; delayed messages, which fit no batch, one by one.
+
+    Raises TypeError or ValueError for an invalid message, before the first batch.
+    """
+    limit = min(size_max, BATCH_SIZE_MAX)
+    by_topic: dict[str, list[tuple[Message, int, bool]]] = {}
+    for message in messages:
+        body = checked(message).checked_body(size_max)
+        properties = message.all_properties()
+        size = _RECORD_SIZE + len(message.topic) + len(body) + len(encode_properties(properties).encode())
+        by_topic.setdefault(message.topic, []).append((message, size, is_delayed(properties)))
+    return _batches(by_topic.values(), limit)
+
+
+def _batches(topics: Iterable[list[tuple[Message, int, bool]]], limit: int) -> Iterator[Sequence[Message]]:
+    for rows in topics:
+        batch: list[Message] = []
+        batch_size = 0
+        for message, size, is_alone in rows:
+            if batch and (is_alone or batch_size + size > limit):
+                yield batch
+                batch, batch_size = [], 0
+            batch.append(message)
+            batch_size += limit if is_alone else size
+        if batch:
+            yield batch

@@ -5,7 +5,7 @@ startOffset popTime invisibleTime reviveQueue retryFlag broker queueId queueOffs
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketmq.client.consuming.pop_requests import ack_header, change_header, changed_handle, stored_topic
+from pocketmq.client.consuming.popped import ack_header, change_header, changed_handle, stored_topic
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
 from pocketmq.remoting.codes import RequestCode
