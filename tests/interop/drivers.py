@@ -13,11 +13,15 @@ import pytest
 from tests.interop import toolchain
 from tests.interop.driver import Driver
 from tests.interop.servers import JAVA_OPTIONS, Cluster
+from tests.support.amount import cases
 
 CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
 CPP = "cpp"
 with_cpp = pytest.mark.parametrize("client_name", (*CLIENTS, CPP), scope="session")
 """Marks tests that also run with the C++ client, because its C interface has all that they need."""
+EACH_LANGUAGE = cases(("java_5_5_0", "go_v2"), CLIENTS)
+"""Clients of tests that start servers of their own. 4.9.4's Java client runs all tests with the shared servers, too."""
+each_language = pytest.mark.parametrize("client_name", EACH_LANGUAGE, scope="session")
 SKIPPED: set[str] = set()  # reasons, for the summary
 
 

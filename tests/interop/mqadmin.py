@@ -3,12 +3,14 @@
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 from urllib.parse import quote
 
 from pocketmq.cli import child_process
 from tests.interop.servers import JAVA_OPTIONS, write_logback
 from tests.interop.toolchain import mqadmin_class_path
+from tests.patience import PATIENCE_S
 
 
 class Mqadmin:
@@ -28,6 +30,17 @@ class Mqadmin:
     def run(self, namesrv_address: str, command: str, *arguments: str) -> str:
         """Runs a command and returns its output, including stack traces. Commands of all threads run one at a time."""
         return self.run_for_exit_code(namesrv_address, command, *arguments)[1]
+
+    def ask(self, namesrv_address: str, command: str, *arguments: str) -> str:
+        """As `run`, for a command that changes nothing: it runs again if a server did not answer within mqadmin's own limit.
+
+        Beside a heavy load that limit, a second or two, is short.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while "RemotingTimeoutException" in (printed := self.run(namesrv_address, command, *arguments)):
+            if time.monotonic() > deadline:
+                break
+        return printed
 
     def run_for_exit_code(self, namesrv_address: str, command: str, *arguments: str) -> tuple[int, str]:
         """As `run`, but also returns the exit code that a separate process would have had."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.conftest import need_java
 from tests.interop.driver import Driver, DriverError
-from tests.interop.drivers import CLIENTS, CPP, Drivers, needed
+from tests.interop.drivers import CPP, EACH_LANGUAGE, Drivers, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 from tests.interop.wire import SEND_MESSAGE_V2, Connection, send_fields
@@ -53,7 +53,7 @@ def guarded(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Itera
         running.close()
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=EACH_LANGUAGE)
 def guest(request: pytest.FixtureRequest, guarded: Cluster, drivers: Drivers) -> Driver:
     with needed(request.param):
         return drivers.get(request.param, guarded)
@@ -107,7 +107,7 @@ def test_only_permitted_producers_can_send(guest: Driver, named: Callable[[str],
     guest.shutdown(named("writer"))
 
 
-@pytest.mark.parametrize("guest", (*CLIENTS, CPP), indirect=True)
+@pytest.mark.parametrize("guest", (*EACH_LANGUAGE, CPP), indirect=True)
 def test_only_permitted_consumers_can_consume(guest: Driver, guarded: Cluster, named: Callable[[str], str]) -> None:
     """One message is redelivered. Refused consumers get no message, while a permitted one gets all."""
     tag = named("t")

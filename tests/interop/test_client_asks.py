@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.interop.driver import Driver, Received, Sent
-from tests.interop.drivers import CLIENTS, CPP, Drivers, needed
+from tests.interop.drivers import CPP, EACH_LANGUAGE, Drivers, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, Cluster, Flavour
 from tests.interop.wire import GET_CONSUMER_CONNECTION_LIST, QUERY_CONSUMER_OFFSET, Connection
@@ -22,8 +22,8 @@ from tests.patience import PATIENCE_S
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
 QUEUES, MESSAGES = 2, 6
 ATTEMPTS = 10
-ASKED = (*CLIENTS, CPP)
-answered = pytest.mark.parametrize("client_name", CLIENTS, scope="session")
+ASKED = (*EACH_LANGUAGE, CPP)
+answered = pytest.mark.parametrize("client_name", EACH_LANGUAGE, scope="session")
 """Clients that answer such requests; the C++ client does not."""
 
 
@@ -56,7 +56,7 @@ class Asked:
                     break
             fields: dict[str, object] = {"topic": self.topic, "group": self.group, "clientAddr": self.client_id}
             self.status = connection.ask(INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields).body
-        if self.client_name in CLIENTS:
+        if self.client_name in EACH_LANGUAGE:
             message_id = sent[0].offset_msg_id
             self.direct = self._admin("queryMsgById", "-i", message_id, "-g", self.group, "-d", self.client_id)
             self.directly = client.wait_for(self.consumer, MESSAGES + 1)[MESSAGES:]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.conftest import need_java
 from tests.interop.driver import Driver, DriverError
-from tests.interop.drivers import CLIENTS, Drivers, needed
+from tests.interop.drivers import EACH_LANGUAGE, Drivers, needed
 from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq, auth_settings
 from tests.interop.test_replication import wait_until
 from tests.interop.wire import GET_ROUTE, Connection
@@ -66,7 +66,7 @@ def guarded(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Itera
         running.close()
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=EACH_LANGUAGE)
 def guest(request: pytest.FixtureRequest, guarded: Cluster, drivers: Drivers) -> Driver:
     with needed(request.param):
         return drivers.get(request.param, guarded)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.drivers import CLIENTS, Drivers, toolchain_missing
+from tests.interop.drivers import EACH_LANGUAGE, Drivers, toolchain_missing
 from tests.interop.servers import Cluster, Pocketmq
 from tests.interop.test_replication import log_end, wait_until
 from tests.interop.toolchain import ToolchainMissing
@@ -68,7 +68,7 @@ def failovers(
         master.start_broker()
         slave.start_broker()
         found: dict[str, Failover | ToolchainMissing] = {}
-        for name in CLIENTS:
+        for name in EACH_LANGUAGE:
             try:
                 found[name] = consume_before(drivers.get(name, master), name, master)
             except ToolchainMissing as missing:
@@ -125,7 +125,7 @@ def fail_over(failovers: list[Failover], master: Cluster, slave: Cluster, is_kil
         failover.wait_for_offset(master, STORED + AFTER)
 
 
-@pytest.mark.parametrize("client_name", CLIENTS)
+@pytest.mark.parametrize("client_name", EACH_LANGUAGE)
 def test_consumers_miss_no_message_in_failover(failovers: dict[str, Failover | ToolchainMissing], client_name: str) -> None:
     failover = failovers[client_name]
     if isinstance(failover, ToolchainMissing):

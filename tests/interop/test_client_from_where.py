@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.drivers import CLIENTS, Drivers, needed
+from tests.interop.drivers import EACH_LANGUAGE, Drivers, each_language, needed
 from tests.interop.patience import wait
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
@@ -33,21 +33,21 @@ def aged(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     try:
         cluster.start_broker()
         with Connection(cluster.broker_address) as connection:
-            for name in CLIENTS:
+            for name in EACH_LANGUAGE:
                 connection.create_topic(topic_of(name), 1)
                 connection.send(topic_of(name), 0, b"gone")
             connection.create_topic("Filling", 1)
             for _ in range(3):
                 connection.send("Filling", 0, bytes(FILE_SIZE * 3 // 4))
-            for name in CLIENTS:
+            for name in EACH_LANGUAGE:
                 connection.send(topic_of(name), 0, b"old")
             connection.ask(DELETE_EXPIRED_COMMIT_LOG, {})
-            for name in CLIENTS:
+            for name in EACH_LANGUAGE:
                 topic = topic_of(name)
                 wait(lambda topic=topic: connection.min_offset(topic, 0) == 1, "the first message to be deleted", PATIENCE_S)
             moment_ms = (int(time.time()) + 2) * 1000  # clients send it in seconds, and 4.9.4's get the nearest message
             wait(lambda: time.time() * 1000 >= moment_ms, "the next second", PATIENCE_S)
-            for name in CLIENTS:
+            for name in EACH_LANGUAGE:
                 connection.send(topic_of(name), 0, b"new")
         yield cluster, moment_ms
     finally:
@@ -59,6 +59,7 @@ def bodies(client: Driver, consumer: str) -> set[str]:
 
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
+@each_language
 def test_start_offset_of_a_new_group(client_name: str, model: str, aged: tuple[Cluster, int], drivers: Drivers) -> None:
     cluster, moment_ms = aged
     topic = topic_of(client_name)

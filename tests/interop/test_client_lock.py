@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.drivers import CLIENTS, Drivers, needed
+from tests.interop.drivers import EACH_LANGUAGE, Drivers, needed
 from tests.interop.patience import wait
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
@@ -84,13 +84,15 @@ def runs(
     cluster = Cluster(tmp_path_factory.mktemp("locks"), flavour, **life)
     try:
         cluster.start_broker()
-        with ThreadPoolExecutor(len(CLIENTS)) as threads:
-            yield {name: threads.submit(lambda name=name: Inheritance(name, cluster, drivers).run()) for name in CLIENTS}
+        with ThreadPoolExecutor(len(EACH_LANGUAGE)) as threads:
+            yield {
+                name: threads.submit(lambda name=name: Inheritance(name, cluster, drivers).run()) for name in EACH_LANGUAGE
+            }
     finally:
         cluster.close()
 
 
-@pytest.mark.parametrize("client_name", CLIENTS)
+@pytest.mark.parametrize("client_name", EACH_LANGUAGE)
 def test_queues_of_a_dead_orderly_consumer_are_taken_over_in_order(
     client_name: str, runs: dict[str, "Future[Inheritance]"]
 ) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.drivers import CLIENTS, CPP, Drivers, toolchain_missing
+from tests.interop.drivers import CPP, EACH_LANGUAGE, Drivers, toolchain_missing
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.toolchain import ToolchainMissing
 from tests.interop.wire import Connection
 
-RESTARTED = (*CLIENTS, CPP)
+RESTARTED = (*EACH_LANGUAGE, CPP)
 TOPIC = "Restart-topic"
 BEFORE, AFTER = [f"before {n}" for n in range(20)], [f"after {n}" for n in range(8)]
 GOES_ON_S = 20

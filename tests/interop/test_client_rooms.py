@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.drivers import Drivers, needed
+from tests.interop.drivers import Drivers, each_language, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import CLUSTER_NAME, Cluster, Flavour
 from tests.interop.wire import GET_ROUTE, Connection
@@ -126,6 +126,7 @@ class Rounds:
         return got()
 
 
+@each_language
 def test_groups_by_machine_room(client_name: str, client: Driver, building: Building) -> None:
     """One group per room, as this strategy requires: it counts all consumers of a group, whichever rooms they select."""
     topic = f"Rooms-{client_name}"
@@ -145,6 +146,7 @@ def test_groups_by_machine_room(client_name: str, client: Driver, building: Buil
     client.shutdown(*itertools.chain(*names.values()))
 
 
+@each_language
 def test_nearby_falls_back_on_other_rooms(client_name: str, client: Driver, building: Building) -> None:
     topic = f"Nearby-{client_name}"
     building.create_topic(topic)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.drivers import Drivers, needed
+from tests.interop.drivers import Drivers, each_language, needed
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
 from tests.patience import PATIENCE_S
@@ -38,6 +38,7 @@ def room(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         running.close()
 
 
+@each_language
 def test_queues_are_shared_by_every_strategy(client_name: str, room: Cluster, drivers: Drivers) -> None:
     with needed(client_name), Connection(room.broker_address) as connection:
         client = drivers.another(client_name, room)

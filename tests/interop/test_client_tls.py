@@ -21,6 +21,7 @@ from tests.interop.drivers import Drivers
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME, Cluster, Flavour
 from tests.patience import PATIENCE_S
+from tests.support.amount import cases
 
 TOPIC = "Tls-topic"  # created by the first send
 
@@ -136,7 +137,7 @@ def test_messages_are_sent_and_consumed_over_tls(
         assert max(message.body_size for message in got) == 3_000_000
 
 
-@both_versions
+@pytest.mark.parametrize("client_name", cases(["java_5_5_0"], ["java_4_9_4", "java_5_5_0"]))
 @pytest.mark.parametrize("kind", ["plain", "untrusting", "without a certificate"])
 def test_clients_without_valid_tls_are_refused(
     client_name: str, kind: str, enforcing: Cluster, drivers: Drivers, certificates: Certificates
@@ -154,7 +155,11 @@ def test_clients_without_valid_tls_are_refused(
 
 @pytest.mark.parametrize(
     ("kind", "authority", "with_certificate"),
-    [("right", "authority", True), ("untrusting", "stranger", True), ("without a certificate", "authority", False)],
+    [
+        ("right", "authority", True),
+        ("untrusting", "stranger", True),
+        pytest.param("without a certificate", "authority", False, marks=pytest.mark.long),
+    ],
 )
 def test_mqadmin_uses_a_tls_properties_file(
     kind: str, authority: str, with_certificate: bool, enforcing: Cluster, certificates: Certificates, tmp_path: Path

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.drivers import Drivers, needed
+from tests.interop.drivers import Drivers, each_language, needed
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import Connection
@@ -34,6 +34,7 @@ def tracer(client_name: str, tracing: Cluster, drivers: Drivers) -> Driver:
         return drivers.get(client_name, tracing)
 
 
+@each_language
 def test_message_traces_are_stored_and_found(
     tracer: Driver, client_name: str, tracing: Cluster, flavour: Flavour, mqadmin: Mqadmin, named: Callable[[str], str]
 ) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.interop.driver import Driver, Received
-from tests.interop.drivers import CLIENTS, Drivers, needed
+from tests.interop.drivers import EACH_LANGUAGE, Drivers, each_language, needed
 from tests.interop.patience import wait
 from tests.interop.servers import Cluster, Flavour
 from tests.interop.wire import GET_PRODUCER_CONNECTION_LIST, Connection, Record
@@ -108,8 +108,8 @@ def runs(
     cluster = Cluster(tmp_path_factory.mktemp("transactions"), flavour, **CONFIG)
     try:
         cluster.start_broker()
-        with ThreadPoolExecutor(len(CLIENTS)) as threads:
-            yield {name: threads.submit(Transactions(name, drivers, cluster).run) for name in CLIENTS}
+        with ThreadPoolExecutor(len(EACH_LANGUAGE)) as threads:
+            yield {name: threads.submit(Transactions(name, drivers, cluster).run) for name in EACH_LANGUAGE}
         drivers.close(cluster)
     finally:
         cluster.close()
@@ -121,6 +121,7 @@ def run(client_name: str, runs: dict[str, "Future[Transactions]"]) -> Transactio
         return runs[client_name].result()
 
 
+@each_language
 def test_only_committed_messages_are_consumed(run: Transactions, flavour: Flavour) -> None:
     wanted = ["ready dies", "ready lives", "committed", "asked, committed", "immune", "left open"]
     assert {message.body for message in run.consumed} == set(wanted)
@@ -132,6 +133,7 @@ def test_only_committed_messages_are_consumed(run: Transactions, flavour: Flavou
             assert message.properties["UNIQ_KEY"] and message.properties["TRAN_MSG"] == "true"
 
 
+@each_language
 def test_live_producer_is_checked_for_open_transactions(run: Transactions) -> None:
     counts = Counter(message.body for message in run.asked)
     assert counts.keys() == {"never ended", "asked, committed", "asked, rolled back", "immune", "left open"}
@@ -141,6 +143,7 @@ def test_live_producer_is_checked_for_open_transactions(run: Transactions) -> No
     assert first.arrived_at_ms - first.born_timestamp_ms >= IMMUNITY_S * 1000
 
 
+@each_language
 def test_transaction_moves_to_check_max_time_topic_after_15_checks(run: Transactions) -> None:
     (given_up,) = run.given_up
     assert given_up.body == b"never ended"

@@ -148,7 +148,7 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.timeout(5400)  # long runs use hundreds of cycles
 async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Config) -> None:
     cycles = (
-        pytestconfig.getoption("--kill-cycles", default=cases(14, 20)) // 2
+        pytestconfig.getoption("--kill-cycles", default=cases(8, 20)) // 2
     )  # each takes longer than in test_kill_minus_9
     load, rng, began = TimerLoad(), random.Random(5), time.monotonic()
     ended_ms: list[int] = []

@@ -15,6 +15,7 @@ from tests.interop.mqadmin import Mqadmin
 from tests.interop.servers import BROKER_NAME, Cluster
 from tests.interop.wire import Connection
 from tests.patience import PATIENCE_S
+from tests.support.amount import cases
 
 TOPIC, GROUP = "Asks-ours", "Asks-ours-g"
 BODIES = ["m0", "m1", "m2"]
@@ -73,7 +74,7 @@ def ours(cluster: Cluster) -> Iterator[OurConsumer]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["4.9.4", "5.5.0"])
+@pytest.fixture(scope="module", params=cases(["5.5.0"], ["4.9.4", "5.5.0"]))
 def tool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mqadmin]:
     need_java()
     shell = Mqadmin(tmp_path_factory.mktemp("mqadmin"), request.param)
@@ -82,7 +83,7 @@ def tool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_consumer_status_of_our_consumer(ours: OurConsumer, tool: Mqadmin, cluster: Cluster, tmp_path: Path) -> None:
-    printed = tool.run(cluster.namesrv_address, "consumerStatus", "-g", GROUP, "-i", ours.client_id, "-s")
+    printed = tool.ask(cluster.namesrv_address, "consumerStatus", "-g", GROUP, "-i", ours.client_id, "-s")
     assert "Exception" not in printed, printed
     assert re.search(r"^PROP_CONSUME_TYPE +: CONSUME_PASSIVELY$", printed, re.MULTILINE), printed
     assert re.search(rf"Topic: {TOPIC} +ClassFilter: false +SubExpression: \*", printed), printed
@@ -94,7 +95,7 @@ def test_consumer_status_of_our_consumer(ours: OurConsumer, tool: Mqadmin, clust
 
 
 def test_consumer_status_of_the_group(ours: OurConsumer, tool: Mqadmin, cluster: Cluster) -> None:
-    printed = tool.run(cluster.namesrv_address, "consumerStatus", "-g", GROUP)
+    printed = tool.ask(cluster.namesrv_address, "consumerStatus", "-g", GROUP)
     assert re.search(rf"^1 +{re.escape(ours.client_id)} +V4_9_4 ", printed, re.MULTILINE), printed
     assert "Same subscription in the same group of consumer" in printed
     assert "Rebalance OK" in printed, printed

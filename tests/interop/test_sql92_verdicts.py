@@ -13,6 +13,7 @@ from tests.golden.sql92_corpus import FilterCache, Messages, expressions, messag
 from tests.interop import toolchain
 from tests.interop.drivers import toolchain_missing
 from tests.interop.servers import JAVA_OPTIONS
+from tests.support.amount import cases
 
 MESSAGES = 24
 EXPRESSIONS = 2000
@@ -35,7 +36,7 @@ def apache_verdicts(version: str, found: Messages, texts: list[str]) -> FilterCa
     return dict(zip(texts, answers, strict=True))
 
 
-@pytest.mark.parametrize("version", JARS)
+@pytest.mark.parametrize("version", cases(["5.5.0"], list(JARS)))
 def test_random_expressions_give_apache_s_results(version: str) -> None:
     """Random expressions, with the seed in the failure message. 4.9.4 does not know CONTAINS and similar operators."""
     seed = random.randrange(1 << 32)
