@@ -34,11 +34,18 @@ from pocketmq.store.format.record import decode_record
 from tests.broker.popping import Popper
 from tests.broker.running import ask, connected, create_topic, route, running_broker, running_namesrv, until
 from tests.broker.test_replication import SLAVE, end_of, send
+from tests.patience import PATIENCE_S
 
 ACTING: dict[str, Any] = {
     "broker_name": "a", "enable_slave_acting_master": True, "enable_remote_escape": True,
     "sync_broker_member_group_period": 100,
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def patient_slave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a heavy load an answer comes late, and a slave that no longer waits for it delivers the message once more."""
+    monkeypatch.setattr("pocketmq.broker.ha.escape_bridge.SEND_TIMEOUT_S", PATIENCE_S)
 
 
 def delivered(*brokers: Broker, topic: str = "T") -> list[tuple[str, int]]:
