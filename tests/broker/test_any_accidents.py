@@ -15,7 +15,7 @@ from tests.broker.data_path import AtOnce, DataPath, SteppedClock, StubChannel
 from tests.store.power_cut_disk import PowerCutDisk, Stopped
 from tests.support.amount import cases
 
-SEEDS, LIVES = cases(6, 16), 4
+SEEDS, LIVES = cases(3, 16), 4
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 SMALL = {
     "flush_disk_type": "SYNC_FLUSH",

@@ -11,7 +11,7 @@ from tests.broker.any_requests import AnyRequests
 from tests.broker.data_path import DataPath, StubChannel
 from tests.support.amount import cases
 
-SEEDS, REQUESTS = cases(6, 20), 2000
+SEEDS, REQUESTS = cases(3, 20), 2000
 
 
 def rebuilt(path: DataPath) -> MessageStore:

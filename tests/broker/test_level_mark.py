@@ -30,6 +30,7 @@ from tests.broker.test_timer_accidents import HandLoop
 from tests.broker.timed import HOST
 from tests.patience import PATIENCE_S
 from tests.store.power_cut_disk import PowerCutDisk, Stopped
+from tests.support.amount import cases
 
 BATCH_MAX = int(BUDGET_S / 0.000004)
 """No machine delivers more messages in one turn: each takes more than 4 us."""
@@ -98,7 +99,7 @@ class Life:
         wiring.close(self.services)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(cases(6, 25)))
 def test_crash_loses_nothing_and_repeats_only_unmarked_deliveries(seed: int) -> None:
     rng = random.Random(seed)
     disk, clock = PowerCutDisk(rng=rng), VirtualClock()
@@ -209,8 +210,8 @@ def test_flipped_bit_in_the_mark_neither_loses_nor_repeats_a_message(
     files = {path: bytes(disk.read_file(path)) for path in (MARK, OFFSETS)}
     image = {path: bytes(disk.read_file(path)) for path in disk._files}
     used = [at for at in range(4 * MARK_SLOT_SIZE) if any(files[MARK][at - at % 128 :][:128])]
-    damages = [("bit", at * 8 + bit) for at in used for bit in range(8)][:: 13 if is_clean else 17]
-    damages += [("bit", at) for at in range(0, 8 * 4 * MARK_SLOT_SIZE, 9973)]
+    damages = [("bit", at * 8 + bit) for at in used for bit in range(8)][:: cases(53, 13) if is_clean else cases(67, 17)]
+    damages += [("bit", at) for at in range(0, 8 * 4 * MARK_SLOT_SIZE, cases(29_989, 9973))]
     damages += [("cut", size) for size in (0, 1, 100, 4096, 5000, 4 * MARK_SLOT_SIZE - 1)] + [("gone", 0)]
     for kind, at in damages:
         disk = MemoryDisk()

@@ -19,6 +19,7 @@ from pocketmq.store.format.layout import TIMER_LOG_UNIT_SIZE, TIMER_WHEEL_SLOT_S
 from pocketmq.store.timer.timer_check import problems
 from tests.broker.built import InlineExecutor
 from tests.broker.timed import MINUTE, SECOND, Timed
+from tests.support.amount import cases
 
 EXHAUSTIVE = os.environ.get("POCKETMQ_EXHAUSTIVE") == "1"
 PER_FILE = 7
@@ -96,6 +97,7 @@ def used_bits(data: bytes, size: int) -> list[int]:
 
 
 def sampled(bits: list[int], count: int, rng: random.Random) -> list[int]:
+    count = cases(count // 3, count)
     return bits if EXHAUSTIVE or len(bits) <= count else sorted(rng.sample(bits, count))
 
 
@@ -111,7 +113,7 @@ def flips(store: Stopped, rng: random.Random) -> Iterator[tuple[str, int, bool]]
         for bit in sampled(used_bits(store.files[path], TIMER_LOG_UNIT_SIZE), 40, rng):
             yield path, bit, True
     for path in (CHECK, MARK, WHEEL):
-        for _ in range(500 if EXHAUSTIVE else 12):
+        for _ in range(500 if EXHAUSTIVE else cases(4, 12)):
             yield path, rng.randrange(8 * len(store.files[path])), False
 
 

@@ -145,8 +145,10 @@ def test_pages_of_a_list_follow_each_other(visitor):
 
 @pytest.mark.parametrize(
     ("scheme", "viewport", "locale"),
-    [("light", None, "en-US"), ("dark", NARROW, "zh-CN")],
-    ids=["light", "dark-narrow-Chinese"],
+    [
+        pytest.param("light", None, "en-US", id="light", marks=pytest.mark.long),
+        pytest.param("dark", NARROW, "zh-CN", id="dark-narrow-Chinese"),
+    ],
 )
 def test_each_page_has_no_serious_barrier(browser, console, scheme, viewport, locale):
     visitor = Visitor(

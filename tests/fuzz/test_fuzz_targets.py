@@ -16,7 +16,7 @@ from tests.fuzz.fuzz_mutators import grow_frames, join_frames, mutate_frames, mu
 from tests.fuzz.fuzz_oracle import Target, Watch
 from tests.support.amount import cases
 
-INPUTS, SEED = cases(2_500, 8_000), 32
+INPUTS, SEED = cases(700, 8_000), 32
 CORPUS_SIZE_MAX = 300_000
 
 

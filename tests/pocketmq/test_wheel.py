@@ -117,7 +117,7 @@ def without_cargo() -> dict[str, str]:
     return os.environ | {"PATH": os.pathsep.join(one for one in folders if not (Path(one) / "cargo").exists())}
 
 
-@pytest.mark.parametrize("downloaded", [zipped, cloned_without_links])
+@pytest.mark.parametrize("downloaded", [zipped, pytest.param(cloned_without_links, marks=pytest.mark.long)])
 def test_a_broker_starts_from_a_download_without_links(
     environment: dict[str, str], repository: Path, tmp_path: Path, downloaded: Callable[[Path, Path], Path]
 ) -> None:

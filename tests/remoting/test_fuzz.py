@@ -26,11 +26,12 @@ from tests.remoting.fuzzing import attack, hostile_frames
 from tests.remoting.in_process import in_process
 from tests.support.amount import cases
 
-FRAMES = cases(30_000, 100_000)
+FRAMES = cases(12_000, 100_000)
 CPU_MAX_S = 1.0
 """Limit of the CPU time of the event loop from a request to its answer."""
 SLOW_S = 3600
-"""The servers close no slow connection: on a busy machine the attackers themselves are slow."""
+"""The servers close no slow or idle connection: on a busy machine the attackers themselves are slow."""
+PATIENT = {"slow_connection_seconds": SLOW_S, "server_channel_max_idle_time_seconds": SLOW_S}
 
 
 class Target(NamedTuple):
@@ -42,12 +43,12 @@ class Target(NamedTuple):
 
 
 def namesrv() -> NameServer:
-    return NameServer(NamesrvConfig(listen_port=0, kv_config_path="", slow_connection_seconds=SLOW_S))
+    return NameServer(NamesrvConfig(listen_port=0, kv_config_path="", **PATIENT))
 
 
 def broker() -> Broker:
     store = MessageStoreConfig("/store", mapped_file_size_commit_log=8 << 20, max_hash_slot_num=1000, max_index_num=5000)
-    config = BrokerConfig(namesrv_addr=None, broker_name="b", listen_port=0, slow_connection_seconds=SLOW_S)
+    config = BrokerConfig(namesrv_addr=None, broker_name="b", listen_port=0, **PATIENT)
     return Broker(config, store, MemoryDisk())
 
 

@@ -13,6 +13,7 @@ from pocketmq.store.format.message import PutStatus
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.log.commit_log import CommitLog
 from tests.store.stores import HOST, HOST_V6, bodies, message, open_store, records
+from tests.support.amount import cases
 
 FILE_SIZE = 16 << 10
 
@@ -31,7 +32,7 @@ def test_put_returns_the_offsets_that_the_record_contains() -> None:
     assert store.message_at(result.physical_offset + 1) is None and store.message_at(result.end_offset) is None
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(50, 200))
 @given(
     topic=st.sampled_from(("T", "中文", "t" * 127, "t" * 128, "t" * 300, "")),
     queue_id=st.integers(0, 3),

@@ -11,6 +11,7 @@ from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import BadRecordError, check_record, decode_record, encode_record, record_size, topic_part
 from pocketmq.store.format.record_chain import chained
 from pocketmq.store.format.record_window import RecordWindow
+from tests.support.amount import cases
 
 NAMES = ("KEYS", "TAGS", "UNIQ_KEY", "A_NAME_BEYOND_8_BYTES")
 HOSTS = st.sampled_from([bytes(8), bytes(20)])
@@ -74,7 +75,7 @@ def first_refused(window: RecordWindow, check_crc: bool) -> int | None:
     return None
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(75, 300))
 @given(logs(), st.data(), st.booleans())
 def test_the_first_invalid_record_is_the_one_that_check_record_refuses(
     log: bytearray, data: st.DataObject, crc: bool
