@@ -1,9 +1,11 @@
 """Configuration of all tests: Hypothesis examples without a deadline, import and order of the files, the mark `slow`."""
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,29 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.support.amount import IS_LONG, cases
 
-settings.register_profile("pocketmq", deadline=None, max_examples=cases(40, 100))
+settings.register_profile("pocketmq", deadline=None, max_examples=cases(15, 100))
 settings.load_profile("pocketmq")
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 """Restore the default also for servers, which inherit it: a SIGHUP ignored at their start (`nohup`) would stay ignored."""
 
 
-def pytest_collection(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect without the garbage collector, which would look through all that is imported and made again and again.
+
+    What is there afterwards stays, so that the collector need not look at it later either.
+    """
+    gc.disable()
+    try:
+        import_in_turn(session)
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def import_in_turn(session: pytest.Session) -> None:
     """Let each worker process begin its imports at another test file.
 
     In a new checkout each of them then rewrites the assertions of a part of the files, which takes longer than all else at

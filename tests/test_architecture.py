@@ -67,7 +67,8 @@ def tree(path: Path) -> ast.Module:
 MODULES = dict(sources())
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Return the dotted names that a module imports. `from a import b` gives a.b if that is a module of ours, else a."""
     names: set[str] = set()
     for node in ast.walk(tree(path)):
@@ -81,7 +82,7 @@ def imports(path: Path) -> set[str]:
             for alias in node.names:
                 full = f"{module}.{alias.name}"
                 names.add(full if full in MODULES else module)
-    return names
+    return frozenset(names)
 
 
 def import_rules() -> dict[str, list[str]]:
