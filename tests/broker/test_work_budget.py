@@ -20,12 +20,13 @@ from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.properties import entries_from
 from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 from tests.golden.linear import assert_linear, cpu_s
+from tests.support.amount import cases
 
 LIMIT_S = 0.05
 LONG = "\x02".join(f"k{number}\x01{'v' * 90}" for number in range(310)) + "\x02"
 """A property string of 30 KB."""
 TERMS = " OR ".join(["zz0='x'"] * 300)
-COUNT = 300
+COUNT = cases(120, 300)
 SUSPEND = 2 | 4
 
 
