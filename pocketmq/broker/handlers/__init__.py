@@ -10,15 +10,12 @@ from pocketmq.broker.handlers import (
     clock,
     delay,
     group,
-    lock,
     offset,
     pop,
     pull,
     query,
-    recall,
     relay,
     reply,
-    reset_offset,
     send,
     send_back,
     topic,
@@ -27,7 +24,7 @@ from pocketmq.broker.handlers import (
 from pocketmq.remoting.dispatch import routes
 
 _FAMILIES = (
-    send, reply, pull, pop, assignment, offset, reset_offset, query, client, lock, send_back, transaction, recall, delay,
+    send, reply, pull, pop, assignment, offset, query, client, send_back, transaction, delay,
     topic, group, admin, acl, auth, relay, clock, acting,
 )  # fmt: skip
 ROUTES = routes(*(family.ROUTES.values() for family in _FAMILIES))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.access.acl.access_rules import is_admin, text_of
+from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.services import Services
 from pocketmq.remoting.bodies import encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -103,18 +104,14 @@ def get_broker_cluster_acl_config(services: Services, request: Request[NoHeader]
 
 
 def _manager(services: Services, failure: int) -> "PlainPermissionManager":
-    if services.permissions is None:
-        raise RemotingError(failure, "there are no access rules: aclEnable=false")
-    return services.permissions
+    return existing(services.permissions, failure, "there are no access rules: aclEnable=false")
 
 
 def _change(
     services: Services, request: Request[Any], failure: int, change: "Callable[[PlainPermissionManager], None]"
 ) -> Response:
-    try:
+    with refused_as(failure, kind=(ValueError, OSError)):
         change(_manager(services, failure))
-    except (ValueError, OSError) as error:
-        raise RemotingError(failure, str(error)) from error
     log.info("access rules changed by %s: request code %d", request.channel.remote_address, request.code)
     return Response()
 

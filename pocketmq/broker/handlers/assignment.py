@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
+from pocketmq.broker.handlers.refusing import existing
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.message_request_mode import MODES, POP, PULL
@@ -138,10 +139,9 @@ def set_message_request_mode(services: Services, request: Request[NoHeader]) -> 
     asked = request_body(request, MessageRequestMode)
     if asked.topic.startswith(RETRY_PREFIX):
         raise RemotingError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-    if services.topics.get(asked.topic) is None:
-        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.topic}] not exist")
-    if services.groups.find(asked.consumer_group) is None:
-        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+    existing(services.topics.get(asked.topic), ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.topic}] not exist")
+    group = services.groups.find(asked.consumer_group)
+    existing(group, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
     if asked.mode not in MODES:
         raise RemotingError(ResponseCode.INVALID_PARAMETER, f"mode {asked.mode!r}: expected one of {', '.join(MODES)}")
     services.request_modes.set(asked)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.access.auth.policies import CUSTOM, DEFAULT, AuthError, checked_policies, checked_resource, one_of
 from pocketmq.broker.access.auth.users import SUBJECT_PREFIX, SUPER, User, user_of_subject
+from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.services import Services
 from pocketmq.remoting.auth_bodies import AclInfo, UserInfo
 from pocketmq.remoting.bodies import encode_body
@@ -134,10 +135,8 @@ def delete_acl(services: Services, request: Request[DeleteAclRequestHeader]) -> 
 def get_acl(services: Services, request: Request[AclRequestHeader]) -> Response:
     """Return a user's policies; a body only if there are any."""
     name = _subject(services, request.header.subject)
-    try:
+    with refused_as(ResponseCode.NO_PERMISSION):
         policies = _users(services).policies(name)
-    except AuthError as error:
-        raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
     if not policies:
         return Response()
     return Response(body=encode_body(AclInfo(SUBJECT_PREFIX + name, [policy.info() for policy in policies])))
@@ -156,19 +155,15 @@ def list_acls(services: Services, request: Request[ListAclsRequestHeader]) -> Re
 def _subject(services: Services, subject: str | None) -> str:
     """Return the name of the user that a subject names."""
     _users(services)
-    try:
+    with refused_as(ResponseCode.NO_PERMISSION):
         return user_of_subject(subject)
-    except AuthError as error:
-        raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
 
 
 # --------------------------------------------------------------------------------------------------------------------
 
 
 def _users(services: Services) -> "AuthUsers":
-    if services.users is None:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, "there are no users: authenticationEnabled=false")
-    return services.users
+    return existing(services.users, ResponseCode.SYSTEM_ERROR, "there are no users: authenticationEnabled=false")
 
 
 def _change(
@@ -176,10 +171,8 @@ def _change(
 ) -> Response | Deferred:
     """Make a change of a user, or of its policies."""
     users = _users(services)
-    try:
+    with refused_as(ResponseCode.NO_PERMISSION, kind=AuthError):
         change(users)
-    except AuthError as error:
-        raise RemotingError(ResponseCode.NO_PERMISSION, str(error)) from None
     peer = request.channel.remote_address
     log.info("user %s changed by %s from %s: code %d", clipped(name), request.ext().get(ACCESS_KEY), peer, request.code)
     return services.gate.when_done(Response(), written=(users.unwritten(name),))

@@ -1,4 +1,7 @@
-"""Client life cycle: HEART_BEAT, UNREGISTER_CLIENT, members of a group, CHECK_CLIENT_CONFIG."""
+"""Client life cycle: HEART_BEAT, UNREGISTER_CLIENT, members of a group, CHECK_CLIENT_CONFIG.
+
+LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queue locks of consumers that consume in order.
+"""
 
 import logging
 
@@ -6,12 +9,23 @@ from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
 from pocketmq.broker.filter.consumer_filter import compiled_subscription
 from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
 from pocketmq.broker.handlers.consuming import compiling
+from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.names import RETRY_PREFIX
+from pocketmq.broker.polling.lock_polling import locked_answer
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import TOPIC_SYS_FLAG_UNIT_SUB
 from pocketmq.remoting.after_write import Work, answer_in_slices, when_written
-from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerData, ConsumerIdList, HeartbeatData, encode_body
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.bodies import (
+    CheckClientRequestBody,
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+    LockBatchBody,
+    LockOkBody,
+    MessageQueue,
+    encode_body,
+)
+from pocketmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from pocketmq.remoting.header import NoHeader
@@ -140,10 +154,9 @@ def _unregister_consumer(services: Services, group: str, channel: Channel) -> No
 
 def get_consumer_list_by_group(services: Services, request: Request[ConsumerGroupRequestHeader]) -> Response:
     """Return the ids of a group's consumers, from which clients compute the queue allocation."""
-    group = services.clients.consumer_group(request.header.consumer_group)
-    if group is None:
-        remark = f"no consumer for this group, {request.header.consumer_group}"
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark)
+    name = request.header.consumer_group
+    found = services.clients.consumer_group(name)
+    group = existing(found, ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
     return Response(body=encode_body(ConsumerIdList(group.client_ids())))
 
 
@@ -157,13 +170,62 @@ def check_client_config(services: Services, request: Request[NoHeader]) -> Respo
     is_tag = is_tag_type(expression_type)
     if not is_tag and not services.config.enable_property_filter:
         raise RemotingError(ResponseCode.SYSTEM_ERROR, refusal(expression_type))
-    try:
+    with refused_as(ResponseCode.SUBSCRIPTION_PARSE_FAILED):
         if is_tag:
             split_tags(expression)
         else:
             compiled_subscription(expression_type, expression, services.config.max_filter_expression_length)
-    except ValueError as error:
-        raise RemotingError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+    return Response()
+
+
+def lock_batch_mq(services: Services, request: Request[NoHeader]) -> Response | Deferred:
+    """Lock the queues that can be locked; the answer lists them, and those that the client locked shortly before.
+
+    If a live client holds one of them, the answer waits a moment for that client to unlock it. A client that has
+    unregistered gets no lock, since it would keep others from the queue until the lock expires.
+
+    Unlike in Apache, a queue that this broker does not have is not locked: nothing can be pulled from it, and a peer could
+    make up any number of them.
+    """
+    body = request_body(request, LockBatchBody)
+    group, channel = body.consumer_group, request.channel
+    if services.clients.has_left(group, body.client_id, channel):
+        return Response(body=encode_body(LockOkBody()))
+    queues = [queue for queue in body.mq_set if _exists(services, queue)]
+    locked = services.locks.lock_batch(group, queues, body.client_id, channel)
+    services.absent_holders.asked(group, body.client_id, channel)
+    if len(locked) < len(queues):
+        held = _hold(services, request, body, queues, set(queues).difference(locked))
+        if held is not None:
+            return held
+        services.clients.lock_refused(group, channel, has_waited=False)
+    return locked_answer(services.locks, group, body.client_id, locked)
+
+
+def _hold(
+    services: Services, request: Request[NoHeader], body: LockBatchBody, queues: list[MessageQueue],
+    refused: set[MessageQueue],
+) -> Deferred | None:  # fmt: skip
+    """Hold a request until live clients free the queues that they hold; return None if it must be answered at once."""
+    group, channel, wait_ms = body.consumer_group, request.channel, services.config.lock_wait_millis
+    if not wait_ms or request.flag & FLAG_ONEWAY or not services.clients.may_wait_for_locks(group, channel):
+        return None
+    holders = {queue: services.locks.holder_of(group, queue) for queue in refused}
+    missing = [queue for queue, holder in holders.items() if holder is not None and holder not in services.absent_holders]
+    if not missing:
+        return None
+    return services.lock_holds.hold(group, body.client_id, queues, missing, channel, wait_ms / 1000, request.size)
+
+
+def _exists(services: Services, queue: MessageQueue) -> bool:
+    config = services.topics.get(queue.topic)
+    return config is not None and 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
+
+def unlock_batch_mq(services: Services, request: Request[NoHeader]) -> Response:
+    """Unlock the queues that the client holds."""
+    body = request_body(request, LockBatchBody)
+    services.locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
     return Response()
 
 
@@ -172,4 +234,6 @@ ROUTES = routes(
     Route(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader, unregister_client),
     Route(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, get_consumer_list_by_group),
     Route(RequestCode.CHECK_CLIENT_CONFIG, NoHeader, check_client_config),
+    Route(RequestCode.LOCK_BATCH_MQ, NoHeader, lock_batch_mq),
+    Route(RequestCode.UNLOCK_BATCH_MQ, NoHeader, unlock_batch_mq),
 )

@@ -2,25 +2,36 @@
 
 A message is identified by the physical offset of its record, which QUERY_DELAYED returns. A timer message is cancelled by a
 further message, as in a recall; a message of a delay level by an entry in `config/delayCancelled.json`.
+
+RECALL_MESSAGE: a sender recalls a timer message (5.3 and later).
+
+A recall stores a message that cancels the timer message when their slot is read. Success means that it is stored, not that
+there was a message to cancel. A message can be recalled until it is delivered; Apache refuses this once its second has
+begun.
 """
 
 import logging
 
 from pocketmq.broker.delay.pending import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
 from pocketmq.broker.delay.records import delivered_message, due_copy
-from pocketmq.broker.put.delivery_time import PMQ_COPY_OF, delete_key
+from pocketmq.broker.handlers.refusing import existing, refused_as
+from pocketmq.broker.put.delivery_time import PMQ_COPY_OF, delete_key, slot_time_ms
 from pocketmq.broker.services import Services
+from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.remoting.bodies import encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.delay_bodies import DelayedMessages
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, routes
+from pocketmq.remoting.handles.recall_handle import RecallHandle, decode_recall_handle
 from pocketmq.remoting.headers.delay import (
     CountDelayedRequestHeader,
     CursorResponseHeader,
     DelayedMessageRequestHeader,
     DelayedMessageResponseHeader,
     QueryDelayedRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
 )
 from pocketmq.store.format.message import PutResult
 from pocketmq.store.format.properties import UNIQ_KEY
@@ -47,10 +58,8 @@ def count_delayed(services: Services, request: Request[CountDelayedRequestHeader
 
 
 def _cursor(text: str | None) -> Place | None:
-    try:
+    with refused_as(ResponseCode.SYSTEM_ERROR):
         return parse_cursor(text)
-    except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
 
 def _cursor_header(cursor: Place | None) -> CursorResponseHeader:
@@ -63,12 +72,8 @@ def cancel_delayed(services: Services, request: Request[DelayedMessageRequestHea
     entry, answer = pending.entry, Response(header=DelayedMessageResponseHeader(pending.msg_id))
     log.info("%s cancels %s of %s", request.channel.remote_address, pending.msg_id, pending.topic)
     if entry.level:
-        try:
+        with refused_as(ResponseCode.SYSTEM_ERROR, "config/delayCancelled.json cannot be written: ", kind=OSError):
             services.delay_cancelled.cancel(entry.level, entry.queue_offset)
-        except OSError as error:
-            raise RemotingError(
-                ResponseCode.SYSTEM_ERROR, f"config/delayCancelled.json cannot be written: {error}"
-            ) from error
         return answer
     result = _put_cancelling(services, pending, request.channel.host_bytes)
     return services.gate.when_done(answer, end_offset=result.end_offset)
@@ -81,13 +86,11 @@ def deliver_delayed_now(services: Services, request: Request[DelayedMessageReque
     log.info("%s delivers %s of %s early", request.channel.remote_address, pending.msg_id, pending.topic)
     view = services.store.message_at(pending.record.physical_offset)
     assert view is not None, "the record was read just now"
-    try:
+    with refused_as(ResponseCode.SYSTEM_ERROR, "the message can never be delivered: "):
         if entry.level:
             copy = delivered_message(view)
         else:
             copy = due_copy(view, 0, services.clock.message_time_ms(), services.delivery_times.precision_ms)
-    except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the message can never be delivered: {error}") from None
     copy.queue_id = services.topics.readable_queue(copy.topic, copy.queue_id)
     result = services.putter.put_at_once(copy)
     if entry.level:
@@ -99,13 +102,8 @@ def deliver_delayed_now(services: Services, request: Request[DelayedMessageReque
 
 
 def _pending(services: Services, physical_offset: int) -> Pending:
-    pending = services.delay_query.find(physical_offset)
-    if pending is None:
-        remark = (
-            f"no message is pending at physical offset {physical_offset}: it was delivered or cancelled, or never existed"
-        )
-        raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
-    return pending
+    remark = f"no message is pending at physical offset {physical_offset}: it was delivered or cancelled, or never existed"
+    return existing(services.delay_query.find(physical_offset), ResponseCode.QUERY_NOT_FOUND, remark)
 
 
 def _put_cancelling(services: Services, pending: Pending, host: bytes) -> PutResult:
@@ -127,9 +125,75 @@ def _put_cancelling(services: Services, pending: Pending, host: bytes) -> PutRes
     return result
 
 
+def recall_message(services: Services, request: Request[RecallMessageRequestHeader]) -> Response | Deferred:
+    """Make Apache's checks in its order (RecallMessageProcessor), then put the cancelling message."""
+    handle, timestamp_ms = _admit(services, request.header)
+    times = services.delivery_times
+    out_ms = slot_time_ms(timestamp_ms, times.precision_ms)
+    key = delete_key(handle.topic, handle.unique_key, with_topic=services.store.config.append_topic_for_timer_delete_key)
+    message = times.cancelling(
+        handle.topic, key, handle.unique_key, out_ms, request.header.producer_group, request.channel.host_bytes,
+        services.store_host,
+    )  # fmt: skip
+    with refused_as(ResponseCode.SYSTEM_ERROR, "recall failed, execute error: ", kind=RemotingError):
+        result = services.putter.put(message)
+    services.timer_messages.cancel_near(message.properties)
+    response = Response(header=RecallMessageResponseHeader(handle.unique_key, services.config.region_id))
+    return services.gate.when_done(response, end_offset=result.end_offset)
+
+
+def _admit(services: Services, header: RecallMessageRequestHeader) -> tuple[RecallHandle, int]:
+    """Return the handle and its timestamp. Raises RemotingError."""
+    config, now_ms = services.config, services.clock.message_time_ms()
+    if not config.recall_message_enable:
+        raise RemotingError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden (recallMessageEnable=false)")
+    if now_ms < config.start_accept_send_request_time_stamp:
+        remark = (
+            "recall failed, broker service not available until startAcceptSendRequestTimeStamp="
+            f"{config.start_accept_send_request_time_stamp}"
+        )
+        raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+    if not (config.broker_permission & PERM_WRITE or config.allow_recall_when_broker_not_writeable):
+        remark = (
+            f"recall failed, broker service not available: brokerPermission={config.broker_permission} forbids writing, "
+            "and allowRecallWhenBrokerNotWriteable=false"
+        )
+        raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+    remark = f"recall failed, the topic[{header.topic}] not exist"
+    existing(services.topics.get(header.topic), ResponseCode.TOPIC_NOT_EXIST, remark)
+    if not services.delivery_times.is_enabled:
+        raise RemotingError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error: timerWheelEnable is false")
+    return _checked_handle(services, header, now_ms)
+
+
+def _checked_handle(services: Services, header: RecallMessageRequestHeader, now_ms: int) -> tuple[RecallHandle, int]:
+    with refused_as(ResponseCode.ILLEGAL_OPERATION):
+        handle = decode_recall_handle(header.recall_handle)
+    if handle.topic != header.topic:
+        raise _illegal(f"recall failed, topic not match: the request has {header.topic!r}, the handle {handle.topic!r}")
+    broker_name = services.config.broker_name
+    if handle.broker_name != broker_name:
+        reason = f"the handle is of broker {handle.broker_name!r}, this is {broker_name!r}"
+        raise _illegal(f"recall failed, broker service not available: {reason}")
+    times, text = services.delivery_times, handle.timestamp
+    timestamp_ms = int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else -1
+    wanted = Wanted(handle.topic, msg_id=handle.unique_key)
+    if timestamp_ms - now_ms >= times.delay_max_ms:
+        raise _illegal(f"recall failed, timestamp invalid: {text} is beyond timerMaxDelaySec={times.delay_max_ms // 1000}")
+    # After its time the message may still wait, if the calendar was set forward or the timer service is behind.
+    if timestamp_ms + times.precision_ms <= now_ms and not services.delay_query.page(wanted, None, 1)[0]:
+        raise _illegal(f"recall failed, timestamp invalid: {text} is past and the message is delivered")
+    return handle, timestamp_ms
+
+
+def _illegal(remark: str) -> RemotingError:
+    return RemotingError(ResponseCode.ILLEGAL_OPERATION, remark)
+
+
 ROUTES = routes(
     Route(RequestCode.QUERY_DELAYED, QueryDelayedRequestHeader, query_delayed),
     Route(RequestCode.COUNT_DELAYED, CountDelayedRequestHeader, count_delayed),
     Route(RequestCode.CANCEL_DELAYED, DelayedMessageRequestHeader, cancel_delayed),
     Route(RequestCode.DELIVER_DELAYED_NOW, DelayedMessageRequestHeader, deliver_delayed_now),
+    Route(RequestCode.RECALL_MESSAGE, RecallMessageRequestHeader, recall_message),
 )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pocketmq.broker.clients.client_registry import ClientChannelInfo, ConsumerGroupInfo
+from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.services import Services, in_slices
 from pocketmq.broker.tables.consumer_offset import TOPIC_GROUP_SEPARATOR
 from pocketmq.remoting import fastjson
@@ -53,10 +54,8 @@ def update_and_create_subscription_group_list(services: Services, request: Reque
 def _update(services: Services, configs: Sequence[SubscriptionGroupConfig]) -> Response | Deferred:
     if not all(config.group_name for config in configs):
         raise RemotingError(ResponseCode.SYSTEM_ERROR, "groupName is missing")
-    try:
+    with refused_as(ResponseCode.SYSTEM_ERROR, "the group is not created: "):
         services.groups.update(*configs)
-    except ValueError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the group is not created: {error}") from None
     return services.gate.when_done(Response(), written={services.groups.unwritten(config.group_name) for config in configs})
 
 
@@ -70,9 +69,8 @@ def get_all_subscription_group_config(services: Services, request: Request[NoHea
 def get_subscription_group_config(services: Services, request: Request[GroupRequestHeader]) -> Response:
     """Return a group's config for 5.x's tools and proxy. A missing group is created if allowed: the proxy asks first."""
     group = request.header.group
-    found = services.groups.find(group)
-    if found is None:
-        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+    remark = f"No group in this broker. group: {group}"
+    found = existing(services.groups.find(group), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     return Response(body=encode_body(found))
 
 
@@ -110,10 +108,8 @@ def get_consumer_connection_list(services: Services, request: Request[ConsumerGr
 
 def online_group(services: Services, group: str) -> ConsumerGroupInfo:
     """Return a connected group. Raises RemotingError with code 206 when no client is connected."""
-    info = services.clients.consumer_group(group)
-    if info is None:
-        raise RemotingError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-    return info
+    remark = f"the consumer group[{group}] not online"
+    return existing(services.clients.consumer_group(group), ResponseCode.CONSUMER_NOT_ONLINE, remark)
 
 
 def get_producer_connection_list(services: Services, request: Request[ProducerGroupRequestHeader]) -> Response:
@@ -278,9 +274,7 @@ def clone_group_offset(services: Services, request: Request[CloneGroupOffsetRequ
 def query_consume_time_span(services: Services, request: Request[TopicAndGroupRequestHeader]) -> Work:
     """Return the store times of the first, last and last consumed message of each queue."""
     topic, group = request.header.topic, request.header.group
-    config = services.topics.get(topic)
-    if config is None:
-        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    config = existing(services.topics.get(topic), ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     store, now_ms = services.store, services.clock.message_time_ms()
     spans = []
     for queue_id in range(config.write_queue_nums):

@@ -1,9 +1,10 @@
 """Look-up of messages by key, unique key or physical offset."""
 
+from pocketmq.broker.handlers.refusing import existing
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
-from pocketmq.remoting.dispatch import RemotingError, Route, routes
+from pocketmq.remoting.dispatch import Route, routes
 from pocketmq.remoting.headers.query import QueryMessageRequestHeader, QueryMessageResponseHeader, ViewMessageRequestHeader
 from pocketmq.store.format.record import bounds
 
@@ -33,10 +34,13 @@ def _topic_of(record: memoryview) -> memoryview:
 def view_message_by_id(services: Services, request: Request[ViewMessageRequestHeader]) -> Response:
     """Return the message at a physical offset."""
     physical_offset = request.header.physical_offset
-    record = services.store.message_at(physical_offset)
-    if record is None:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
-    return Response(body=record)
+    return Response(body=record_at(services, physical_offset))
+
+
+def record_at(services: Services, physical_offset: int) -> memoryview:
+    """Return the record at a physical offset. Raises RemotingError when none begins there."""
+    remark = f"can not find message by the offset, {physical_offset}"
+    return existing(services.store.message_at(physical_offset), ResponseCode.SYSTEM_ERROR, remark)
 
 
 ROUTES = routes(

@@ -11,6 +11,8 @@ import msgspec
 
 from pocketmq.broker.clients.client_registry import ClientChannelInfo
 from pocketmq.broker.handlers.group import online_group
+from pocketmq.broker.handlers.query import record_at
+from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.broker.services import Services
 from pocketmq.remoting import fastjson
@@ -91,14 +93,9 @@ def consume_message_directly(services: Services, request: Request[ConsumeMessage
     header = request.header
     record: Body = b""
     if header.msg_id:
-        try:
+        with refused_as(ResponseCode.SYSTEM_ERROR):
             _, physical_offset = decode_message_id(header.msg_id)
-        except ValueError as error:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        found = services.store.message_at(physical_offset)
-        if found is None:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
-        record = bytes(found)
+        record = bytes(record_at(services, physical_offset))
     header.broker_name = services.config.broker_name
     code = RequestCode.CONSUME_MESSAGE_DIRECTLY
     return _call_consumer(services, code, header, header.consumer_group, header.client_id or "", record)
@@ -108,9 +105,8 @@ def _call_consumer(
     services: Services, code: int, header: CommandHeader, group: str, client_id: str, body: Body = b""
 ) -> Deferred:
     info = services.clients.consumer_group(group)
-    client: ClientChannelInfo | None = None if info is None else info.find_client(client_id)
-    if client is None:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+    found = None if info is None else info.find_client(client_id)
+    client = existing(found, ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
     if client.version < RELAY_VERSION_MIN:
         remark = f"The Consumer <{client_id}> Version <{client.version}> too low to finish"
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{remark}, please upgrade it to V3_1_8_SNAPSHOT")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Any, Final, NoReturn
 
+from pocketmq.broker.handlers.refusing import existing
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, WAIT
 from pocketmq.broker.put.batch import Member, batch_members
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
@@ -294,9 +295,8 @@ def _redirect_to_dlq(services: Services, request: Request[SendMessageRequestHead
 
 def retrying_group(services: Services, request: Request[Any], group: str) -> tuple[SubscriptionGroupConfig, int]:
     """Return the config of a group, and the attempts after which its messages go to the DLQ. Raises RemotingError."""
-    group_config = services.groups.find(group)
-    if group_config is None:
-        raise RemotingError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+    remark = f"subscription group not exist, {group}"
+    group_config = existing(services.groups.find(group), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     asked: int | None = request.header.max_reconsume_times
     if request.version >= _MAX_RECONSUME_VERSION and asked is not None:
         return group_config, asked

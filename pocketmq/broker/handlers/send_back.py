@@ -7,6 +7,7 @@ The message is put again: into the group's retry topic, through a delay level th
 import random
 from typing import Final
 
+from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.handlers.send import retrying_group
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, WAIT
 from pocketmq.broker.put.message_id import encode_message_id
@@ -42,10 +43,8 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
     )
     if not topic_config.perm & PERM_WRITE:
         raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{topic_config.topic_name}] sending message is forbidden")
-    view = services.store.message_at(header.physical_offset)
-    if view is None:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.physical_offset}")
-    record = decode_record(view)
+    remark = f"look message by offset failed, {header.physical_offset}"
+    record = decode_record(existing(services.store.message_at(header.physical_offset), ResponseCode.SYSTEM_ERROR, remark))
     properties = decode_properties(record.properties)
     for name in STALE_IN_COPIES:
         properties.pop(name, None)
@@ -63,10 +62,8 @@ def consumer_send_msg_back(services: Services, request: Request[ConsumerSendMsgB
         properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
     message = record.copy_to(topic, queue_id, services.store_host, properties)
     message.consumed_again()
-    try:
+    with refused_as(ResponseCode.SYSTEM_ERROR, kind=RemotingError):
         services.putter.put(message)
-    except RemotingError as error:
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, error.remark) from None
     services.stats.send_back(group, properties[RETRY_TOPIC])
     return services.gate.when_done(Response(), topic)
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.names import TRANS_OP_HALF_TOPIC
 from pocketmq.broker.services import Services, in_slices
 from pocketmq.broker.tables import attributes as attribute_rules
@@ -61,11 +62,9 @@ def _admitted(services: Services, wanted: TopicConfig, attribute_changes: str | 
     present = services.topics.get(topic)
     attributes = None if present is None else present.attributes
     if attribute_changes:
-        try:
+        with refused_as(ResponseCode.SYSTEM_ERROR, f"topic {topic}: "):
             changes = attribute_rules.split_changes(attribute_changes)
             attributes = attribute_rules.changed(attribute_rules.TOPIC, attributes or {}, changes)
-        except ValueError as error:
-            raise RemotingError(ResponseCode.SYSTEM_ERROR, f"topic {topic}: {error}") from None
     # The requested `order` is ignored: 4.9.4 takes it only from the name server's ORDER_TOPIC_CONFIG.
     return msgspec.structs.replace(wanted, order=present is not None and present.order, attributes=attributes)
 
@@ -168,9 +167,8 @@ def get_all_topic_config(services: Services, request: Request[NoHeader]) -> Resp
 def get_topic_config(services: Services, request: Request[TopicRequestHeader]) -> Response:
     """Return a topic's config for 5.x tools, which fail if `attributes` is missing."""
     topic = request.header.topic
-    found = services.topics.get(topic)
-    if found is None:
-        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+    remark = f"No topic in this broker. topic: {topic}"
+    found = existing(services.topics.get(topic), ResponseCode.TOPIC_NOT_EXIST, remark)
     return Response(body=encode_body({"attributes": {}} | services.topics.table.plain((found, None))))
 
 
@@ -178,9 +176,7 @@ def get_topic_config(services: Services, request: Request[TopicRequestHeader]) -
 def get_topic_stats_info(services: Services, request: Request[TopicRequestHeader]) -> Work:
     """Return one entry per write queue, even if empty: the client takes an empty table for an error."""
     topic = request.header.topic
-    config = services.topics.get(topic)
-    if config is None:
-        raise RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    config = existing(services.topics.get(topic), ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
     store, broker_name = services.store, services.config.broker_name
     rows: list[bytes] = []
     for queue_id in range(config.write_queue_nums):

@@ -4,6 +4,7 @@ restarts the checks of a half message that was given up."""
 import logging
 from typing import Final
 
+from pocketmq.broker.handlers.refusing import refused_as
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.broker.services import Services
 from pocketmq.broker.transaction.transaction_half import HalfMessage
@@ -61,11 +62,9 @@ def _half_message(services: Services, header: EndTransactionRequestHeader) -> Ha
 def resume_check_half_message(services: Services, request: Request[ResumeCheckHalfMessageRequestHeader]) -> Response:
     """Restart the checks of a half message that was given up; it is in TRANS_CHECK_MAX_TIME_TOPIC."""
     message_id = request.header.msg_id
-    try:
+    what = f"Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed. (msgId={message_id}: "
+    with refused_as(ResponseCode.SYSTEM_ERROR, what, ")"):
         services.transactions.resume(decode_message_id(message_id)[1])
-    except ValueError as error:
-        remark = f"Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed. (msgId={message_id}: {error})"
-        raise RemotingError(ResponseCode.SYSTEM_ERROR, remark) from None
     return Response()
 
 
