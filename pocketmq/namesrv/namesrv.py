@@ -2,29 +2,35 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pocketmq.namesrv.config import UPDATE_RULES, NamesrvConfig, check, kept_file
 from pocketmq.namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, NamesrvServices
 from pocketmq.namesrv.kv_config import KVConfigManager, KVLimits
-from pocketmq.namesrv.min_broker_notifier import MinBrokerNotifier
 from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers.route import NotifyMinBrokerIdChangeRequestHeader
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.tls import TLS_FILES_S, TlsConfig, TlsMode, client_tls, server_tls
 from pocketmq.runtime.clock import Clock, SystemClock
 from pocketmq.runtime.config_updates import ConfigUpdates
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.lifecycle import StartError, listening
+from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.table_writer import TableWriter
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Turn
 
 log = logging.getLogger("namesrv")
+
+UNDER_WAY_MAX: Final = 256
+TIMEOUT_S: Final = 1.0
 
 
 class NameServer:
@@ -107,3 +113,46 @@ class NameServer:
     def _config_changed(self, values: dict[str, Any], prepared: None) -> None:
         assert self._server is not None
         self._server.channels.idle_s = self.config.server_channel_max_idle_time_seconds
+
+
+class MinBrokerNotifier:
+    """Notifies brokers that the smallest id of their broker name has changed (NOTIFY_MIN_BROKER_ID_CHANGE).
+
+    Brokers also ask for it every second, so a notification is sent only once. It has a connection of its own, which is
+    closed afterwards, because the address is whatever a broker has registered. Notifications beyond UNDER_WAY_MAX are not
+    sent.
+    """
+
+    def __init__(self, client: RemotingClient) -> None:
+        self._client = client
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._failures = RefusalLog(log)
+
+    def notify(self, change: NotifyMinBrokerIdChangeRequestHeader, addresses: Iterable[str]) -> None:
+        """Notify the brokers at `addresses`; an older notification to one of them that is still under way is cancelled."""
+        log.info("broker name %s: the smallest id is now %d", change.broker_name, change.min_broker_id)
+        for address in addresses:
+            if (older := self._under_way.pop(address, None)) is not None:
+                older.cancel()
+            if len(self._under_way) < UNDER_WAY_MAX:
+                task = self._under_way[address] = asyncio.ensure_future(self._send(address, change))
+                task.add_done_callback(partial(self._sent, address))
+
+    async def _send(self, address: str, header: NotifyMinBrokerIdChangeRequestHeader) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._client.invoke(address, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header, timeout_s=TIMEOUT_S)
+        except (OSError, TimeoutError, ValueError) as error:
+            why = f"broker {address} cannot be notified of the smallest broker id ({reason(error)}); it will query it"
+            self._failures.refused(address, why)
+
+    def _sent(self, address: str, task: "asyncio.Task[None]") -> None:
+        if self._under_way.get(address) is task:
+            del self._under_way[address]
+            self._client.disconnect(address)
+
+    async def stop(self) -> None:
+        """Cancel the notifications under way and close all connections."""
+        for task in tuple(self._under_way.values()):
+            task.cancel()
+        await self._client.close()

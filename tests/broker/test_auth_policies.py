@@ -2,7 +2,6 @@
 
 import pytest
 
-from pocketmq.broker.access.action_table import NEEDED
 from pocketmq.broker.access.auth.policies import (
     ALLOW,
     DENY,
@@ -16,6 +15,7 @@ from pocketmq.broker.access.auth.policies import (
     merged,
     without,
 )
+from pocketmq.broker.access.auth_validator import NEEDED
 from pocketmq.remoting.auth_bodies import PolicyEntryInfo, PolicyInfo
 
 HOME, AWAY = "10.1.2.3", "192.0.2.9"

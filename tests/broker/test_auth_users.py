@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.broker.access.access_table import ADMIN_CODES, SIGNED_CODES
-from pocketmq.broker.access.action_table import NEEDED
+from pocketmq.broker.access.auth_validator import NEEDED
 from pocketmq.broker.config import AUTH_CODES, BrokerConfig
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.client.access import Access

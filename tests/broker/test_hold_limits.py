@@ -6,8 +6,7 @@ import tracemalloc
 
 import pytest
 
-from pocketmq.broker.polling.deadline_wheel import DeadlineWheel
-from pocketmq.broker.polling.held_requests import HeldRequest, HoldLimits
+from pocketmq.broker.polling.held_requests import DeadlineWheel, HeldRequest, HoldLimits
 from pocketmq.broker.polling.long_polling import PullRequestHoldService
 from pocketmq.broker.polling.pop_polling import PopLongPollingService
 from pocketmq.remoting.codes import JSON, RequestCode, ResponseCode

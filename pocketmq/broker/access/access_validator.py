@@ -1,7 +1,7 @@
 """AccessValidator: the check of a request before its handler. There are two: 4.9's rules, and 5.x's users and policies.
 
 With `aclEnable` or `authenticationEnabled` guarded handlers replace the plain ones in the route table; without them requests
-take no extra step. What each code needs is in `access_table` and `action_table`.
+take no extra step. What each code needs is in `access_table` and `auth_validator`.
 """
 
 import logging
