@@ -66,18 +66,11 @@ def grpc_server(services: Services, server: RemotingServer, config: GrpcConfig, 
 def _signer_of(services: Services) -> SignerOf | None:
     """Return the function that finds the signer of an account, None without access control."""
     permissions, users = services.permissions, services.users
-    if permissions is not None:
+    if permissions is None and users is None:
+        return None
 
-        def of_account(access_key: str) -> Signer | None:
-            account = permissions.rules.accounts.get(access_key)
-            return None if account is None else account.signer
+    def signer_of(name: str) -> Signer | None:
+        found = permissions.rules.accounts.get(name) if permissions is not None else users and users.account(name)
+        return found.signer if found else None
 
-        return of_account
-    if users is not None:
-
-        def of_user(name: str) -> Signer | None:
-            user = users.account(name)
-            return None if user is None else user.signer
-
-        return of_user
-    return None
+    return signer_of

@@ -274,21 +274,18 @@ def get_namesrv_config(services: NamesrvServices, request: Request[NoHeader]) ->
     return Response(body=runtime_config.print_items(services.config_updates.configs).encode())
 
 
-ROUTES: Final = routes(
-    Route(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader, put_kv_config),
-    Route(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader, get_kv_config),
-    Route(RequestCode.DELETE_KV_CONFIG, KVConfigKeyRequestHeader, delete_kv_config),
-    Route(RequestCode.GET_KVLIST_BY_NAMESPACE, KVNamespaceRequestHeader, get_kv_list),
+_OF_BROKERS: Final = routes(
     Route(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, register_broker),
     Route(RequestCode.UNREGISTER_BROKER, BrokerIdentityRequestHeader, unregister_broker),
     Route(RequestCode.QUERY_DATA_VERSION, BrokerIdentityRequestHeader, query_data_version),
     Route(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, broker_heartbeat),
+)
+_OF_CLIENTS: Final = routes(
+    Route(RequestCode.GET_KV_CONFIG, KVConfigKeyRequestHeader, get_kv_config),
+    Route(RequestCode.GET_KVLIST_BY_NAMESPACE, KVNamespaceRequestHeader, get_kv_list),
     Route(RequestCode.GET_BROKER_MEMBER_GROUP, BrokerMemberGroupRequestHeader, get_broker_member_group),
     Route(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader, get_route_info),
     Route(RequestCode.GET_BROKER_CLUSTER_INFO, NoHeader, get_broker_cluster_info),
-    Route(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, wipe_write_perm),
-    Route(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, add_write_perm),
-    Route(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader, delete_topic),
     Route(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoHeader, get_all_topic_list),
     Route(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader, get_topics_by_cluster),
     Route(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoHeader, get_system_topic_list),
@@ -299,34 +296,20 @@ ROUTES: Final = routes(
         NoHeader,
         _topic_list_by_flag(FLAG_UNIT | FLAG_UNIT_SUB, FLAG_UNIT_SUB),
     ),
+)
+"""Open to all."""
+_OF_TOOLS: Final = routes(
+    Route(RequestCode.PUT_KV_CONFIG, PutKVConfigRequestHeader, put_kv_config),
+    Route(RequestCode.DELETE_KV_CONFIG, KVConfigKeyRequestHeader, delete_kv_config),
+    Route(RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, wipe_write_perm),
+    Route(RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameRequestHeader, add_write_perm),
+    Route(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader, delete_topic),
     Route(RequestCode.UPDATE_NAMESRV_CONFIG, NoHeader, update_namesrv_config),
     Route(RequestCode.GET_NAMESRV_CONFIG, NoHeader, get_namesrv_config),
 )
-
-REGISTER_CODES: Final = frozenset(
-    {
-        RequestCode.REGISTER_BROKER,
-        RequestCode.UNREGISTER_BROKER,
-        RequestCode.QUERY_DATA_VERSION,
-        RequestCode.BROKER_HEARTBEAT,
-    },
-)
-"""Codes used by brokers, restricted by `registerAllow`."""
-OPEN_CODES: Final = frozenset(
-    {
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.GET_BROKER_MEMBER_GROUP,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        RequestCode.GET_TOPICS_BY_CLUSTER,
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        RequestCode.GET_UNIT_TOPIC_LIST,
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        RequestCode.GET_KV_CONFIG,
-        RequestCode.GET_KVLIST_BY_NAMESPACE,
-    }
-)
-"""Codes used by clients, open to all."""
-ADMIN_CODES: Final = frozenset(ROUTES) - REGISTER_CODES - OPEN_CODES
-"""Codes used by tools, restricted by `adminAllow`; includes every code in no other set."""
+ROUTES: Final = _OF_BROKERS | _OF_CLIENTS | _OF_TOOLS
+REGISTER_CODES: Final = frozenset(_OF_BROKERS)
+"""Codes restricted by `registerAllow`."""
+OPEN_CODES: Final = frozenset(_OF_CLIENTS)
+ADMIN_CODES: Final = frozenset(_OF_TOOLS)
+"""Codes restricted by `adminAllow`."""

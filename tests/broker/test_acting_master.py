@@ -274,7 +274,7 @@ async def test_slave_copies_only_from_the_master_that_the_name_servers_name(monk
                 await until(acts(slave))
             answer = await ask(client, slave, RequestCode.EXCHANGE_BROKER_HA_INFO, header)
             assert answer.header(ExchangeHAInfoResponseHeader).master_ha_address == known.ha_address
-            assert slave.services.ha_client.status().master_ha_address == known.ha_address
+            assert slave.services.ha_client.ha_address == known.ha_address
         await until(acts(slave))
         async with running_broker(ns, disk=disk, **ACTING) as returned:
             await until(lambda: slave.services.registration.master != known)

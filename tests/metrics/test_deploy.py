@@ -76,7 +76,7 @@ async def live():
         services.offsets.commit("billing", "Orders", 0, 0)
         services.clients.register_producer("pg", await channel_of(master), "client", "JAVA", 401)
         services.clients.register_consumer(consumer_data("billing"), await channel_of(master), "client", "JAVA", 401)
-        await until(lambda: services.ha.replicas() and slave.services.ha_client.status().is_connected)
+        await until(lambda: services.ha.replicas() and slave.services.ha_client.is_connected)
         found = {"up": set(BY_PROMETHEUS)}
         for page in (of_master, of_slave):
             for family in families_of(await text_of(page)).values():

@@ -30,32 +30,31 @@ def ha_runtime_info(services: Services) -> dict[str, Any]:
 
 
 def _client_info(services: Services) -> dict[str, Any]:
-    if services.ha_client is None:
+    client, now_ms, now_s = services.ha_client, services.clock.message_time_ms(), services.clock.monotonic()
+    if client is None:
         return _NO_CLIENT
-    status, now_ms, now_s = services.ha_client.status(), services.clock.message_time_ms(), services.clock.monotonic()
 
     def timestamp(at_s: float) -> int:
         return now_ms - round((now_s - at_s) * 1000) if at_s else 0
 
     return {
-        **({} if status.master_ha_address is None else {"masterAddr": status.master_ha_address}),
-        "activated": status.is_connected,
-        "lastReadTimestamp": timestamp(status.last_read_s),
-        "lastWriteTimestamp": timestamp(status.last_write_s),
+        **({} if client.ha_address is None else {"masterAddr": client.ha_address}),
+        "activated": client.is_connected,
+        "lastReadTimestamp": timestamp(client.last_read_s),
+        "lastWriteTimestamp": timestamp(client.last_write_s),
         "masterFlushOffset": 0,  # masters of 4.9.4 do not send it
-        "maxOffset": status.max_offset,
-        "transferredByteInSecond": status.received_per_s,
+        "maxOffset": client.follower.max_offset,
+        "transferredByteInSecond": client.received_per_s,
     }
 
 
 def ha_lines(services: Services) -> Mapping[str, str]:
     """Return PocketMQ's own keys: at a master, how far each slave lags; at a slave, its connection. Apache has none."""
-    if services.ha_client is not None:
-        status = services.ha_client.status()
-        silent_ms = round((services.clock.monotonic() - status.last_read_s) * 1000) if status.last_read_s else -1
+    if (client := services.ha_client) is not None:
+        silent_ms = round((services.clock.monotonic() - client.last_read_s) * 1000) if client.last_read_s else -1
         return {
-            "haMasterAddress": status.master_ha_address or "",
-            "haMasterConnected": "true" if status.is_connected else "false",
+            "haMasterAddress": client.ha_address or "",
+            "haMasterConnected": "true" if client.is_connected else "false",
             "haMasterSilentMs": str(silent_ms),
         }
     lines = {}

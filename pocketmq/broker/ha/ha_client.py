@@ -8,7 +8,6 @@ slave whose log has diverged from the master's (LogDivergedError) copies nothing
 import asyncio
 import logging
 import random
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pocketmq.broker.context import Context
@@ -43,18 +42,6 @@ DISPATCH_S: Final = 0.001
 """Longest delay of the dispatch of records while the log arrives in large pieces."""
 
 
-@dataclass(frozen=True)
-class FollowerStatus:
-    """State of this slave, for tools. Times are monotonic seconds, 0 before the first."""
-
-    master_ha_address: str | None
-    is_connected: bool
-    max_offset: int
-    received_per_s: int
-    last_read_s: float
-    last_write_s: float
-
-
 class HAClient:
     """Keeps the log of this slave a copy of its master's."""
 
@@ -67,14 +54,15 @@ class HAClient:
         )  # fmt: skip
         self.unreachable: Event[[]] = Event()
         """Called when the log cannot be copied from the known master, which may have other addresses by now."""
-        self._received_size = self._received_per_s = 0
+        self.received_per_s = self._received_size = 0
         self._measured_s = context.clock.monotonic()
         self.last_read_s = self.last_write_s = 0.0
+        """Monotonic times, 0 before the first."""
         self._context = context
         self._config = store.config
         self._client = client
         self._tls = tls
-        self._ha_address = store.config.ha_master_address
+        self.ha_address = store.config.ha_master_address
         self._master_address: str | None = None
         self._connection: _Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -111,8 +99,8 @@ class HAClient:
     def set_master(self, ha_address: str | None, master_address: str) -> None:
         """Follow the master with these addresses: of its port for slaves, and of its port for clients."""
         ha_address = self._config.ha_master_address or ha_address
-        is_other = ha_address != self._ha_address
-        self._ha_address, self._master_address = ha_address, master_address
+        is_other = ha_address != self.ha_address
+        self.ha_address, self._master_address = ha_address, master_address
         if is_other and self._connection is not None:
             self._connection.close()
         self._wake.set()
@@ -122,26 +110,19 @@ class HAClient:
         """Whether the log is being copied."""
         return self._connection is not None
 
-    def status(self) -> FollowerStatus:
-        """Return the state of this slave."""
-        return FollowerStatus(
-            self._ha_address, self._connection is not None, self.follower.max_offset, self._received_per_s, self.last_read_s,
-            self.last_write_s,
-        )  # fmt: skip
-
     # --- connecting -------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
             pause_s = RETRY_S * random.uniform(0.5, 1.0)
-            if self._ha_address is not None:
+            if self.ha_address is not None:
                 try:
-                    await self._follow(self._ha_address)
+                    await self._follow(self.ha_address)
                 except LogDivergedError as error:
                     self._failures.refused("diverged", str(error))
                     pause_s = PARTED_RETRY_S
                 except (OSError, TimeoutError, RemotingError, ValueError, FollowError) as error:
-                    why = f"master {self._ha_address}: the log cannot be copied ({reason(error)}); trying again"
+                    why = f"master {self.ha_address}: the log cannot be copied ({reason(error)}); trying again"
                     self._failures.refused("connect", why)
                     self.unreachable()
             self._wake.clear()
@@ -284,7 +265,7 @@ class HAClient:
 
     def _look(self) -> None:
         connection, now_s = self._connection, self._context.clock.monotonic()
-        self._received_per_s = round(self._received_size / max(now_s - self._measured_s, 1e-3))
+        self.received_per_s = round(self._received_size / max(now_s - self._measured_s, 1e-3))
         self._received_size, self._measured_s = 0, now_s
         if connection is None:
             return

@@ -83,7 +83,7 @@ class BrokerSource:
         name = services.config.broker_name
         if not services.is_master:
             client = services.ha_client
-            if client is None or not client.status().is_connected:
+            if client is None or not client.is_connected:
                 found.append(f"broker {name}: it is not connected to its master")
         else:
             if (refusal := services.store.commit_log.refusal) is not None:

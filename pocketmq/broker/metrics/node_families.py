@@ -70,7 +70,7 @@ def _durations(services: Services, node: Node) -> Iterator[Family]:
 
 def _replication(services: Services, node: Node) -> Iterator[Family]:
     if services.ha_client is not None:
-        yield names.MASTER_CONNECTED.single(node, services.ha_client.status().is_connected)
+        yield names.MASTER_CONNECTED.single(node, services.ha_client.is_connected)
     if services.ha is not None:
         replicas = services.ha.replicas()
         yield names.SLAVES.single(node, len(replicas))
