@@ -25,7 +25,7 @@ from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.log.flush import Flushed, FlushService, patiently
-from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
+from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
@@ -128,19 +128,10 @@ class MessageStore:
             # If this start is killed, the next one must recover, too. The mark of a crash is kept until recovery has
             # finished: otherwise the next start would treat the crash as a kill.
             self._mark_abort()
-        recovery = Recovery(
-            disk,
-            root,
-            self.clock,
-            self.commit_log,
-            self.queues,
-            self.index,
-            self.checkpoint,
-            self.delay_levels,
-            known,
-            check_crc=config.check_crc_on_recover,
-            progress=progress,
+        self._parts = StoreParts(
+            config, disk, self.clock, self.delay_levels, self.commit_log, self.queues, self.index, self.checkpoint
         )
+        recovery = Recovery(self._parts, known, progress)
         report = recovery.run(kind, rebuild=rebuild)
         if self.index is not None:
             self.index.release_memory()
@@ -171,27 +162,13 @@ class MessageStore:
         self.disk.sync_dir(root)
 
     def _make_services(self) -> None:
-        config, disk = self.config, self.disk
         self._dispatcher = Dispatcher(self.queues, self.index)
-        self._bulk = BulkDispatcher(
-            self.queues, self.index, self.delay_levels, self.queues.ext, self.commit_log.multi_dispatch
-        )
+        self._bulk = self._parts.bulk_dispatcher()
         self._bulk.arrivals = []
-        self._retention = Retention(config, disk, self.clock, self.commit_log, self.queues, self.index)
-        self.flush_service = FlushService(config, self.clock, self.commit_log, self.checkpoint, self.flushed)
+        self._retention = Retention(self._parts)
+        self.flush_service = FlushService(self.config, self.clock, self.commit_log, self.checkpoint, self.flushed)
         self.flush_service.flushed_offset = self.commit_log.max_offset
-        self.checkpoint_service = CheckpointService(
-            config,
-            disk,
-            self.clock,
-            self.commit_log,
-            self.queues,
-            self.index,
-            self.checkpoint,
-            self._retention,
-            self.open_files,
-            self.flush_service.fail,
-        )
+        self.checkpoint_service = CheckpointService(self._parts, self._retention, self.open_files, self.flush_service.fail)
         self.checkpoint_service.dispatched_timestamp_ms = self.commit_log.last_store_timestamp_ms
         self.checkpoint_service.take_ends = self._take_ends
         self.checkpoint_service.check_sums = self._sum_check.go_on_in_background
@@ -243,7 +220,7 @@ class MessageStore:
         last_record, end = self._last_dispatched
         if end <= self.flush_service.flushed_offset:
             self._known.last_record, self._known.log_end = last_record, end
-        return self._known.renewed(self.commit_log, self.queues, self.index, self._sum_check.damaged)
+        return self._known.renewed(self._parts, self._sum_check.damaged)
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
@@ -473,14 +450,3 @@ class MessageStore:
                 tail.restart_offsets(topic, self.queues.queues)
             tail.keep_out_of_queues({(one.topic, one.queue_id) for one in tail.undispatched if one.topic in dropped})
         return sorted(dropped)
-
-
-def rebuild(config: MessageStoreConfig, disk: Disk, clock: Clock, progress: Progress | None = None) -> RecoveryReport:
-    """Rebuild all queues and the index of a stopped store from its log, and stop it cleanly.
-
-    Raises StoreError if a broker uses the store, and OSError. If it is interrupted, the next start completes it.
-    """
-    store = MessageStore(config, disk, clock)
-    report = store.load(progress, rebuild=True)
-    store.shutdown()
-    return report

@@ -48,7 +48,7 @@ class Target:
         self.index.load(clean=True)
 
     def bulk(self, multi_dispatch: MultiDispatch | None = None) -> BulkDispatcher:
-        return BulkDispatcher(self.queues, self.index, DELAY_LEVELS, self.queues.ext, multi_dispatch)
+        return BulkDispatcher(self.queues, self.index, DELAY_LEVELS, multi_dispatch)
 
     def files(self) -> dict[str, bytes]:
         self.queues.close()

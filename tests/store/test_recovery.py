@@ -15,7 +15,7 @@ from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
 from pocketmq.store.format.layout import CHECKPOINT_STRUCT, CONSUME_QUEUE_UNIT_STRUCT
 from pocketmq.store.format.record import decode_record
-from pocketmq.store.message_store import MessageStore, rebuild
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.recovery.clean_stop import FILE_NAME
 from pocketmq.store.recovery.recovery import Recovery
 from pocketmq.store.recovery.recovery_report import RecoveryReport, StartKind
@@ -668,7 +668,9 @@ def test_stopped_store_can_be_rebuilt_from_its_log() -> None:
     store.shutdown()
     disk._file(f"{ROOT}/consumequeue/T/0/{0:020}").pages[9] ^= 4
     seen: list[tuple[str, int, int]] = []
-    report = rebuild(small_config(), disk, VirtualClock(), lambda *step: seen.append(step))
+    store = MessageStore(small_config(), disk, VirtualClock())
+    report = store.load(lambda *step: seen.append(step), rebuild=True)
+    store.shutdown()
     assert report.records_scanned > COUNT and seen[-1][1] <= seen[-1][2]
     store, report = reopen(disk)
     assert report.clean and report.records_scanned == 0 and state(store) == whole

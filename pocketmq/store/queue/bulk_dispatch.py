@@ -51,7 +51,6 @@ class BulkDispatcher:
         queues: ConsumeQueueStore,
         index: IndexService | None,
         delay_levels: DelayLevels,
-        ext: ConsumeQueueExtStore | None = None,
         multi_dispatch: MultiDispatch | None = None,
     ) -> None:
         self.behind: dict[QueueKey, int] = {}
@@ -61,7 +60,7 @@ class BulkDispatcher:
         self._queues = queues
         self._index = index
         self._delay_levels = delay_levels
-        self._ext = ext if ext is not None and ext.writes else None
+        self._ext = queues.ext if queues.ext.writes else None
         self._multi_dispatch = multi_dispatch
 
     def dispatch(

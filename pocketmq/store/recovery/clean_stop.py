@@ -21,10 +21,8 @@ from isal.isal_zlib import crc32
 
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.index.index_file import IndexFile
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.queue_checksums import SumsByTopic, take
 
 FILE_NAME: Final = "cleanStop.json"
@@ -86,19 +84,13 @@ class CleanStop(msgspec.Struct, rename="camel"):
     def queue_ends(self) -> dict[tuple[str, int], QueueEnd]:
         return {(topic, queue_id): end for topic, by_id in self.queues.items() for queue_id, end in by_id.items()}
 
-    def renewed(
-        self,
-        commit_log: CommitLog,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-        rebuilding: Iterable[tuple[str, int]] = (),
-    ) -> "CleanStop":
+    def renewed(self, store: StoreParts, rebuilding: Iterable[tuple[str, int]] = ()) -> "CleanStop":
         """Return a copy with the present state of queues and index, without `clean`; `rebuilding` replaces the old list."""
         ends: dict[str, dict[int, QueueEnd]] = {}
-        for queue in queues:
+        for queue in store.queues:
             if queue.max_offset:
                 ends.setdefault(queue.topic, {})[queue.queue_id] = QueueEnd.of(queue)
-        begin, end = commit_log.min_offset, commit_log.max_offset
+        begin, end = store.commit_log.min_offset, store.commit_log.max_offset
         for topic, past_end in tuple(self.dropped.items()):
             self.dropped[topic] = min(past_end, end)
             if self.dropped[topic] <= begin:
@@ -107,12 +99,12 @@ class CleanStop(msgspec.Struct, rename="camel"):
             log_begin=begin,
             log_end=self.log_end,
             last_record=self.last_record,
-            log_file_size=commit_log.mapped_files.file_size,
-            index_file_size=0 if index is None else index.file_size,
+            log_file_size=store.commit_log.mapped_files.file_size,
+            index_file_size=0 if store.index is None else store.index.file_size,
             queues=ends,
-            sums=take(queues.disk, queues),
+            sums=take(store.disk, store.queues),
             rebuilding=sorted(rebuilding),
-            index=None if index is None else [IndexEnd.of(file) for file in tuple(index.files)],
+            index=None if store.index is None else [IndexEnd.of(file) for file in tuple(store.index.files)],
             # Shared, not copied: a topic deleted before the copy is saved must be in it, too.
             dropped=self.dropped,
         )

@@ -18,19 +18,12 @@ no power cut. The checkpoint advances with it, so that a recovery that is killed
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.runtime.clock import Clock
-from pocketmq.store.disk.disk import Disk
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
-from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.layout import RECORD_SIZE_MIN
 from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.record_window import RecordWindow
-from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.log import quarantine
-from pocketmq.store.log.commit_log import CommitLog
 from pocketmq.store.offline.log_walk import LogWalk, valid_behind
-from pocketmq.store.queue.bulk_dispatch import BulkDispatcher
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue.queue_checksums import SumCheck
 from pocketmq.store.recovery import recovery_start
 from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
@@ -50,40 +43,19 @@ class Recovery:
     # Bytes of the log that are read between two updates of the checkpoint.
     checkpoint_interval = 1 << 30
 
-    def __init__(
-        self,
-        disk: Disk,
-        root: str,
-        clock: Clock,
-        commit_log: CommitLog,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-        checkpoint: StoreCheckpoint,
-        delay_levels: DelayLevels,
-        known: CleanStop | None = None,
-        *,
-        check_crc: bool = True,
-        progress: Progress | None = None,
-    ) -> None:
+    def __init__(self, store: StoreParts, known: CleanStop | None = None, progress: Progress | None = None) -> None:
         """`known` is the state recorded by the last stop or recovery (`clean_stop.load`), and is updated by this one."""
-        self._disk = disk
-        self._root = root
-        self._clock = clock
-        self._commit_log = commit_log
-        self._files = commit_log.mapped_files
-        self._queues = queues
-        self._index = index
-        self._checkpoint = checkpoint
-        self._delay_levels = delay_levels
+        self._store = store
+        self._files = store.commit_log.mapped_files
+        self._check_crc = store.config.check_crc_on_recover
         self.known = known or CleanStop()
-        self._check_crc = check_crc
         self._progress = progress or (lambda what, done, total: None)
         # Position and time of the newest record read.
         self._last_record = -1
         self._last_store_timestamp_ms = 0
         # Records of the last window.
         self._last_window: list[int] = []
-        self._lost_records = LostRecords(queues, delay_levels)
+        self._lost_records = LostRecords(store.queues, store.delay_levels)
         # Next queue offset at the log's beginning, for queues that were deleted to be rebuilt from there.
         self._past_ends: dict[QueueKey, int] = {}
         # Queues that must be rebuilt from the whole log.
@@ -97,11 +69,11 @@ class Recovery:
         """Recover; afterwards the commit log is ready to append. `rebuild` rebuilds all queues and the index."""
         # Deletions of topics by another broker are unknown.
         known = CleanStop() if kind is StartKind.CLEAN and not self.known.clean else self.known
-        began = self._clock.monotonic()
+        began = self._store.clock.monotonic()
         report = self._report = RecoveryReport(kind)
-        self._queues_end = self._queues.max_physical_offset
+        self._queues_end = self._store.queues.max_physical_offset
         if kind is StartKind.CRASHED:
-            report.synced_timestamp_ms = self._checkpoint.physic_msg_timestamp_ms
+            report.synced_timestamp_ms = self._store.checkpoint.physic_msg_timestamp_ms
             self._complete_to = self._queues_end
         self._suspects |= set(self.known.rebuilding)
         self._drop_broken()
@@ -118,12 +90,12 @@ class Recovery:
             self._recover()
         self._make_again()
         self._keep_counting(known)
-        self._commit_log.recovered(self._last_store_timestamp_ms)
-        self._queues.correct_min_offsets(self._commit_log.min_offset)
+        self._store.commit_log.recovered(self._last_store_timestamp_ms)
+        self._store.queues.correct_min_offsets(self._store.commit_log.min_offset)
         self._finish()
-        for queue in self._queues:
-            self._commit_log.tail.queue_offsets[queue.topic, queue.queue_id] = queue.max_offset
-        report.duration_ms = int((self._clock.monotonic() - began) * 1000)
+        for queue in self._store.queues:
+            self._store.commit_log.tail.queue_offsets[queue.topic, queue.queue_id] = queue.max_offset
+        report.duration_ms = int((self._store.clock.monotonic() - began) * 1000)
         return report
 
     def _drop_deleted_files(self) -> None:
@@ -143,29 +115,29 @@ class Recovery:
             # They were restored on purpose, so their records count again.
             self._report.repairs.append(f"log files before {known.log_begin} had been deleted and were restored")
             known.last_record, known.log_end, known.clean = -1, 0, False
-            self._checkpoint.set_back(0)
+            self._store.checkpoint.set_back(0)
 
     def _check_sums(self) -> None:
         """Mark the queues with damaged files for rebuilding, as units before the start are not read otherwise."""
-        self.sum_check = SumCheck(self._disk, self._queues, self.known.sums, self.known.dropped)
+        self.sum_check = SumCheck(self._store.disk, self._store.queues, self.known.sums, self.known.dropped)
         self._suspects |= self.sum_check.at_start(self._report.repairs)
 
     def _drop_broken(self) -> None:
-        broken = tuple(self._queues.broken)
+        broken = tuple(self._store.queues.broken)
         if broken:
             self._suspects.update(broken)
             self._note_rebuilding()
             for key in broken:
-                self._queues.drop_queue(*key)
+                self._store.queues.drop_queue(*key)
 
     # --- kinds of start --------------------------------------------------------------------------------------------
 
     def _begin_empty(self) -> None:
-        if self._queues.max_physical_offset:
+        if self._store.queues.max_physical_offset:
             self._report.repairs.append("the log is empty: all queues are deleted")
-        self._queues.destroy()
-        if self._index is not None:
-            self._index.destroy()
+        self._store.queues.destroy()
+        if self._store.index is not None:
+            self._store.index.destroy()
         self._suspects.clear()
 
     def _ended_cleanly(self) -> bool:
@@ -177,11 +149,11 @@ class Recovery:
             and known.log_begin == self._files.min_offset
             and recovery_start.ended_there(self._files, known)
             and recovery_start.nothing_behind(self._files, known.log_end)
-            and recovery_start.unindexed_from(self._files, self._index, self.known) is None
+            and recovery_start.unindexed_from(self._files, self._store.index, self.known) is None
         ):
             return False
-        self._queues.correct_min_offsets(known.log_begin)
-        found = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._queues if queue.max_offset}
+        self._store.queues.correct_min_offsets(known.log_begin)
+        found = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._store.queues if queue.max_offset}
         ends = known.queue_ends()
         self._suspects |= {key for key in found.keys() | ends.keys() if found.get(key) != ends.get(key)}
         self._note_last(known.last_record)
@@ -201,10 +173,10 @@ class Recovery:
             # A clean stop of another broker: its last file is read.
             start = index_start = max(recovery_start.last_file_start(self._files), known_end)
         else:
-            start = index_start = max(self._vouched(self._checkpoint.min_timestamp_ms), known_end)
-            if report.kind is StartKind.CRASHED and self._index is not None:
-                index_start = max(self._vouched(self._checkpoint.min_timestamp_with_index_ms), known_end)
-        missing_from = recovery_start.unindexed_from(self._files, self._index, known)
+            start = index_start = max(self._vouched(self._store.checkpoint.min_timestamp_ms), known_end)
+            if report.kind is StartKind.CRASHED and self._store.index is not None:
+                index_start = max(self._vouched(self._store.checkpoint.min_timestamp_with_index_ms), known_end)
+        missing_from = recovery_start.unindexed_from(self._files, self._store.index, known)
         if missing_from is not None and missing_from < index_start:
             report.repairs.append(f"index files are missing or short: records from {missing_from} on are indexed again")
             index_start = missing_from if recovery_start.record_at(self._files, missing_from) is not None else begin
@@ -212,8 +184,8 @@ class Recovery:
         if report.clean or missing_from is not None:
             self._set_back(start)
         if known_end > begin and start <= known_end:
-            self._queues.truncate_units({key: end.max_offset for key, end in known.queue_ends().items()})
-        physic_ms, logics_ms = self._checkpoint.physic_msg_timestamp_ms, self._checkpoint.logics_msg_timestamp_ms
+            self._store.queues.truncate_units({key: end.max_offset for key, end in known.queue_ends().items()})
+        physic_ms, logics_ms = self._store.checkpoint.physic_msg_timestamp_ms, self._store.checkpoint.logics_msg_timestamp_ms
         self._carry(start)
         newest_ms = self._last_store_timestamp_ms
         if not report.clean and start > known_end and (physic_ms > newest_ms or logics_ms > newest_ms + _FUTURE_MS):
@@ -227,7 +199,7 @@ class Recovery:
         self._compare_with_known()
 
     def _vouched(self, timestamp_ms: int) -> int:
-        return recovery_start.vouched_start(self._files, self._queues, timestamp_ms)
+        return recovery_start.vouched_start(self._files, self._store.queues, timestamp_ms)
 
     def _start_over(self, why: str) -> None:
         """Rebuild everything from the log."""
@@ -235,49 +207,49 @@ class Recovery:
         self._set_back(0)
         self._suspects.clear()
         self._drop_queues()
-        if self._index is not None:
-            self._index.destroy()
+        if self._store.index is not None:
+            self._store.index.destroy()
         self._carry(self._files.min_offset)
         self._cut()
 
     def _set_back(self, start: int) -> None:
         """Set checkpoint and recorded state back to `start`, so that the next run begins there if this one is killed."""
         record = recovery_start.record_at(self._files, start)
-        self._checkpoint.set_back(record[1] if record is not None and start > self._files.min_offset else 0)
+        self._store.checkpoint.set_back(record[1] if record is not None and start > self._files.min_offset else 0)
         if self.known.log_end > start:
             self.known.log_end, self.known.last_record = 0, -1
             self._save_known()
 
     def _save_known(self) -> None:
         self.known.clean = False
-        self.known.save(self._disk, self._root)
+        self.known.save(self._store.disk, self._store.root)
 
     def _drop_queues(self) -> None:
         """Delete all queues; they are rebuilt from the log's beginning on."""
         if begin := self._files.min_offset:
-            self._queues.truncate(begin)
-            ends = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._queues if queue.max_offset}
+            self._store.queues.truncate(begin)
+            ends = {(queue.topic, queue.queue_id): QueueEnd.of(queue) for queue in self._store.queues if queue.max_offset}
             self._past_ends = recovery_start.past_ends(self._files, ends, self.known.dropped) | self._past_ends
-        self._queues.destroy()
+        self._store.queues.destroy()
 
     def _keep_counting(self, known: CleanStop) -> None:
         """Keep the offsets of queues whose records are all deleted; otherwise consumers' offsets would be beyond them."""
         # Also for queues that were lost, or deleted by a start that was killed.
         lost = recovery_start.past_ends(self._files, known.queue_ends(), self.known.dropped)
         for key, next_offset in (lost | self._past_ends).items():
-            if not (queue := self._queues.find_or_create(*key)).max_offset:
+            if not (queue := self._store.queues.find_or_create(*key)).max_offset:
                 queue.begin_at(next_offset)
-                self._queues.dirty[queue] = None
+                self._store.queues.dirty[queue] = None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def _carry(self, start: int) -> None:
         """Rebuild queues and index from `start` on, syncing at intervals, and set the report's end."""
         if start > self._files.min_offset:
-            self._queues.truncate(start)
+            self._store.queues.truncate(start)
         else:
             self._drop_queues()
-        if self._index is not None and (lacking_from := self._index.recover(start)) < start:
+        if self._store.index is not None and (lacking_from := self._store.index.recover(start)) < start:
             self._report.repairs.append(f"index files are damaged: records from {lacking_from} on are indexed again")
             if recovery_start.record_at(self._files, lacking_from) is None:
                 lacking_from = self._files.min_offset
@@ -285,7 +257,7 @@ class Recovery:
             self._carry(lacking_from)
             return
         self._report.scan_start_offset = start
-        bulk, marked, is_whole = self._bulk_dispatcher(), start, start == self._files.min_offset
+        bulk, marked, is_whole = self._store.bulk_dispatcher(), start, start == self._files.min_offset
 
         def dispatch(window: RecordWindow) -> None:
             nonlocal marked
@@ -296,16 +268,11 @@ class Recovery:
             position = int(window.physical_offsets[-1] + window.sizes[-1])
             if position - marked >= self.checkpoint_interval:
                 self._sync(marked)
-                newest_ms = self._last_store_timestamp_ms
-                self._checkpoint.move_on(newest_ms, physic_ms=max(newest_ms, self._checkpoint.physic_msg_timestamp_ms))
+                newest_ms, checkpoint = self._last_store_timestamp_ms, self._store.checkpoint
+                checkpoint.move_on(newest_ms, physic_ms=max(newest_ms, checkpoint.physic_msg_timestamp_ms))
                 marked = position
 
         self._report.end_offset = self._read("recovering", start, dispatch)
-
-    def _bulk_dispatcher(self) -> BulkDispatcher:
-        return BulkDispatcher(
-            self._queues, self._index, self._delay_levels, self._queues.ext, self._commit_log.multi_dispatch
-        )
 
     def _read(self, what: str, start: int, dispatch: Callable[[RecordWindow], None]) -> int:
         """Pass every record from `start` on to `dispatch`, repairing the log. Return the physical offset of the end."""
@@ -328,11 +295,11 @@ class Recovery:
                 return position
             saved = quarantine.apply(
                 self._files,
-                f"{self._root}/quarantine",
+                f"{self._store.root}/quarantine",
                 position,
                 valid,
                 scan.reason,
-                self._clock.message_time_ms(),
+                self._store.clock.message_time_ms(),
                 self._last_store_timestamp_ms,
             )
             self._report.repairs.append(
@@ -375,10 +342,10 @@ class Recovery:
                     file.region.rewrite(max(start - file.start_offset, 0), min(end - file.start_offset, file.size))
                 file.region.sync(0, file.size)
         for directory in self._files.directories:
-            self._disk.sync_dir(directory)
-        self._queues.flush()
-        if self._index is not None:
-            self._index.flush()
+            self._store.disk.sync_dir(directory)
+        self._store.queues.flush()
+        if self._store.index is not None:
+            self._store.index.flush()
         if not self._suspects <= set(self.known.rebuilding):
             self._note_rebuilding()
 
@@ -400,10 +367,10 @@ class Recovery:
         self._sync(self._report.scan_start_offset)
         end = self._last_end
         self.known.last_record, self.known.log_end = (self._last_record, end) if end else (-1, 0)
-        self.known = self.known.renewed(self._commit_log, self._queues, self._index)
+        self.known = self.known.renewed(self._store)
         # Before the checkpoint: otherwise the loss of a queue covered by it would not be noticed.
         self._save_known()
-        self._checkpoint.move_on(self._last_store_timestamp_ms, physic_ms=self._last_store_timestamp_ms)
+        self._store.checkpoint.move_on(self._last_store_timestamp_ms, physic_ms=self._last_store_timestamp_ms)
 
     # --- the end of the log ----------------------------------------------------------------------------------------
 
@@ -414,24 +381,24 @@ class Recovery:
             self._leave_torn_properties()
         end = report.end_offset
         if any(files.view(end, RECORD_SIZE_MIN) or b""):
-            until, now_ms = recovery_start.written_to(files, end), self._clock.message_time_ms()
-            saved = quarantine.save(files, f"{self._root}/quarantine", end, until, report.end_reason, now_ms)
+            until, now_ms = recovery_start.written_to(files, end), self._store.clock.message_time_ms()
+            saved = quarantine.save(files, f"{self._store.root}/quarantine", end, until, report.end_reason, now_ms)
             report.repairs.append(f"bytes after the log's end at {end} are cut off: {report.end_reason}; saved in {saved}")
         if report.kind is not StartKind.CRASHED and self._queues_end > end:
             line = f"queues had records up to {self._queues_end}, the log has them up to {end}"
             report.repairs.append(line + recovery_start.missing_behind(files, end))
         report.log_files_deleted = files.truncate(end)
-        if self._queues.max_physical_offset > end:
-            self._queues.truncate(end)
-        if self._index is not None and self._index.indexed_to >= end > 0:
-            self._index.truncate(end)
+        if self._store.queues.max_physical_offset > end:
+            self._store.queues.truncate(end)
+        if self._store.index is not None and self._store.index.indexed_to >= end > 0:
+            self._store.index.truncate(end)
 
     def _leave_torn_properties(self) -> None:
         """Cut the log before records at the end of a damaged log whose properties, which have no checksum, do not parse.
 
         PocketMQ stores no such properties, and Apache keeps them. Zero bytes in a record that was in a queue are a client's.
         """
-        synced_ms = self._report.synced_timestamp_ms or self._checkpoint.physic_msg_timestamp_ms
+        synced_ms = self._report.synced_timestamp_ms or self._store.checkpoint.physic_msg_timestamp_ms
         for physical_offset in reversed(self._last_window):
             record = recovery_start.record_at(self._files, physical_offset, check_crc=False)
             parse = recovery_start.properties_parse
@@ -445,9 +412,9 @@ class Recovery:
     def _compare_with_known(self) -> None:
         """Mark queues for rebuilding that end earlier than recorded, or whose newest unit points at no record."""
         known, files = self.known, self._files
-        self._queues.correct_min_offsets(files.min_offset)
+        self._store.queues.correct_min_offsets(files.min_offset)
         for key, end in known.queue_ends().items():
-            queue = self._queues.get(*key)
+            queue = self._store.queues.get(*key)
             if known.dropped.get(key[0], 0) >= end.max_physical_offset:
                 continue
             # Also if it ended beyond the log, which may have lost its end: earlier units are as likely to be missing.
@@ -457,7 +424,7 @@ class Recovery:
                 or (known.log_begin == files.min_offset and queue.min_offset > end.min_offset)
             ):
                 self._suspects.add(key)
-        for queue in self._queues:
+        for queue in self._store.queues:
             if not recovery_start.is_newest_valid(files, queue):
                 self._suspects.add((queue.topic, queue.queue_id))
 
@@ -472,10 +439,10 @@ class Recovery:
         self._report.repairs.append(f"queues rebuilt from the whole log: {names}{more}")
         self._note_rebuilding()
         for key in suspects:
-            self._queues.drop_queue(*key)
+            self._store.queues.drop_queue(*key)
         end_reason = self._report.end_reason
-        self._lost_records = LostRecords(self._queues, self._delay_levels)
-        bulk = self._bulk_dispatcher()
+        self._lost_records = LostRecords(self._store.queues, self._store.delay_levels)
+        bulk = self._store.bulk_dispatcher()
 
         def dispatch(window: RecordWindow) -> None:
             bulk.dispatch(numbered(window), only=suspects, with_index=False)
@@ -488,10 +455,10 @@ class Recovery:
     def _drop_deleted_topics(self) -> None:
         """Delete queues that have only records of deleted topics, which reading the log has restored."""
         dropped, begin = self.known.dropped, self._files.min_offset
-        for queue in [queue for queue in self._queues if queue.max_physical_offset <= dropped.get(queue.topic, -1)]:
+        for queue in [queue for queue in self._store.queues if queue.max_physical_offset <= dropped.get(queue.topic, -1)]:
             key = queue.topic, queue.queue_id
             # Without units: if marked for rebuilding, later records may be lost; else only the offset was restored.
             if queue.max_physical_offset or (key not in self._suspects and dropped[queue.topic] > begin):
-                self._queues.drop_queue(*key)
+                self._store.queues.drop_queue(*key)
                 if key not in self.known.rebuilding:  # else records of the topic created again may be missing
                     self._suspects.discard(key)

@@ -15,15 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.refusal_log import RefusalLog
-from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.disk.disk import SHORTAGE, Disk
+from pocketmq.store.disk.disk import SHORTAGE
 from pocketmq.store.disk.open_files import OpenFiles
-from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.parts import StoreParts
 from pocketmq.store.recovery.clean_stop import CleanStop
 from pocketmq.store.upkeep.retention import Retention
 
@@ -37,17 +32,7 @@ class CheckpointService:
     """Checkpoint thread. `dispatched_timestamp_ms`, set by the dispatcher, is the store time of the newest queued record."""
 
     def __init__(
-        self,
-        config: MessageStoreConfig,
-        disk: Disk,
-        clock: Clock,
-        commit_log: CommitLog,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-        checkpoint: StoreCheckpoint,
-        retention: Retention,
-        open_files: OpenFiles,
-        on_error: Callable[[OSError], None],
+        self, store: StoreParts, retention: Retention, open_files: OpenFiles, on_error: Callable[[OSError], None]
     ) -> None:
         """`on_error` is called with the error of a failed sync, after which nothing is synced any more."""
         self.dispatched_timestamp_ms = 0
@@ -55,24 +40,18 @@ class CheckpointService:
         self.take_ends: Callable[[], CleanStop] | None = None
         # Verifies further queue files; returns whether the result must be saved for the next start.
         self.check_sums: Callable[[], bool] = lambda: False
-        self._config = config
-        self._disk = disk
-        self._clock = clock
-        self._commit_log = commit_log
-        self._queues = queues
-        self._index = index
-        self._checkpoint = checkpoint
+        self._store = store
         self._retention = retention
         self._open_files = open_files
         self._on_error = on_error
         self._failed = False
-        self._shortages = RefusalLog(log, "queues and index are not synced yet", now=clock.monotonic)
+        self._shortages = RefusalLog(log, "queues and index are not synced yet", now=store.clock.monotonic)
         self._is_stopping = False
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
-        now = clock.monotonic()
-        self._due = now + config.flush_interval_consume_queue / 1000
-        self._thorough_due = now + config.flush_consume_queue_thorough_interval / 1000
+        now = store.clock.monotonic()
+        self._due = now + store.config.flush_interval_consume_queue / 1000
+        self._thorough_due = now + store.config.flush_consume_queue_thorough_interval / 1000
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
@@ -91,7 +70,7 @@ class CheckpointService:
         self._woken.set()
 
     def _run(self) -> None:
-        interval_s = min(self._config.flush_interval_consume_queue / 1000, _ROUND_S)
+        interval_s = min(self._store.config.flush_interval_consume_queue / 1000, _ROUND_S)
         try:
             while True:
                 self._woken.wait(min(interval_s, self._retention.delete_interval_s))
@@ -108,14 +87,14 @@ class CheckpointService:
 
         After a shortage of descriptors or memory everything stays due.
         """
-        now = self._clock.monotonic()
+        now = self._store.clock.monotonic()
         try:
             if now >= self._due and not self._failed:
                 thorough = now >= self._thorough_due
                 self.flush_queues(thorough)
-                self._due = now + self._config.flush_interval_consume_queue / 1000
+                self._due = now + self._store.config.flush_interval_consume_queue / 1000
                 if thorough:
-                    self._thorough_due = now + self._config.flush_consume_queue_thorough_interval / 1000
+                    self._thorough_due = now + self._store.config.flush_consume_queue_thorough_interval / 1000
             if self.check_sums():
                 self._thorough_due = self._due = now
             if not self._failed:
@@ -126,23 +105,24 @@ class CheckpointService:
                 self._shortages.refused("sync", f"{error}; trying again")
             else:
                 self._fail(error)
-        self._commit_log.refusal_log.write_due()
+        self._store.commit_log.refusal_log.write_due()
         self._look_for_deletion()
         with suppress(OSError):
             self._release_memory()
 
     def _look_for_deletion(self) -> None:
         """Refuse messages if the current log file has been deleted: the next start would not find them."""
-        files = self._commit_log.mapped_files.files
-        if files and not self._disk.exists(path := files[-1].path) and files is self._commit_log.mapped_files.files:
+        sequence = self._store.commit_log.mapped_files
+        files = sequence.files
+        if files and not self._store.disk.exists(path := files[-1].path) and files is sequence.files:
             reason = f"{path} was deleted while the broker was running; nothing is stored until the broker is restarted"
-            self._commit_log.refuse("deleted", reason)
+            self._store.commit_log.refuse("deleted", reason)
 
     def _release_memory(self) -> None:
-        resident_max = self._config.mapped_memory_resident_max
-        is_above = self._open_files.release_memory(self._commit_log.mapped_files.files, resident_max)
-        if is_above and self._index is not None:
-            self._index.release_memory()
+        resident_max = self._store.config.mapped_memory_resident_max
+        is_above = self._open_files.release_memory(self._store.commit_log.mapped_files.files, resident_max)
+        if is_above and self._store.index is not None:
+            self._store.index.release_memory()
 
     def flush_queues(self, thorough: bool) -> None:
         """Sync queues with enough dirty pages and full index files; with `thorough` everything, then the checkpoint.
@@ -151,26 +131,26 @@ class CheckpointService:
         """
         timestamp_ms = self.dispatched_timestamp_ms
         if not thorough:
-            self._queues.flush(self._config.flush_consume_queue_least_pages)
-            if self._index is not None:
-                self._index.flush_full()
+            self._store.queues.flush(self._store.config.flush_consume_queue_least_pages)
+            if self._store.index is not None:
+                self._store.index.flush_full()
             return
         ends = self.take_ends() if self.take_ends is not None else None
-        self._queues.flush()
-        if self._index is not None:
-            self._index.flush_current()
+        self._store.queues.flush()
+        if self._store.index is not None:
+            self._store.index.flush_current()
         if ends is not None:
             try:
                 # Before the checkpoint: otherwise the loss of a queue covered by it would not be noticed.
-                ends.save(self._disk, self._config.store_path_root_dir)
+                ends.save(self._store.disk, self._store.root)
             except OSError as error:
                 # The old file and the checkpoint stay valid; a full disk is a temporary condition.
                 log.warning("the ends of queues and index are not saved: %s; trying again", error)
                 return
-        if self._index is not None:
-            self._checkpoint.index_msg_timestamp_ms = timestamp_ms
-        self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
-        self._checkpoint.flush()
+        if self._store.index is not None:
+            self._store.checkpoint.index_msg_timestamp_ms = timestamp_ms
+        self._store.checkpoint.logics_msg_timestamp_ms = timestamp_ms
+        self._store.checkpoint.flush()
 
     def _fail(self, error: OSError) -> None:
         self._failed = True

@@ -17,14 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from pocketmq.runtime.clock import Clock
-from pocketmq.store.config import MessageStoreConfig
-from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.format.record import BadRecordError, check_record, store_timestamp_of
-from pocketmq.store.index.index_service import IndexService
-from pocketmq.store.log.commit_log import CommitLog
-from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
+from pocketmq.store.parts import StoreParts
 
 log = logging.getLogger("store")
 
@@ -43,27 +38,14 @@ class Retention:
     All methods except `delete_removed` may only be called by the event loop.
     """
 
-    def __init__(
-        self,
-        config: MessageStoreConfig,
-        disk: Disk,
-        clock: Clock,
-        commit_log: CommitLog,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-    ) -> None:
-        self._config = config
-        self._disk = disk
-        self._clock = clock
-        self._commit_log = commit_log
-        self._queues = queues
-        self._index = index
+    def __init__(self, store: StoreParts) -> None:
+        self._store = store
         self._manual_rounds = 0
         self._is_full = False
         # Min offset of the log up to which queues and index have been deleted.
         self._deleted_below = 0
         self._removed: deque[MappedFile] = deque()
-        self._delete_due = clock.monotonic()
+        self._delete_due = store.clock.monotonic()
         # Called with a file's end offset before it is removed; returns whether its contents are no longer needed.
         self.may_remove: Callable[[int], bool] = lambda end_offset: True
 
@@ -72,44 +54,44 @@ class Retention:
         if manual:
             self._manual_rounds = _MANUAL_ROUNDS
         removed = self._remove_log_files(self._look_at_disks())
-        min_offset = self._commit_log.min_offset
+        min_offset = self._store.commit_log.min_offset
         # Compared this way, so that a round that failed or was interrupted by a crash is completed by the next.
         if min_offset > self._deleted_below:
-            self._queues.delete_below(min_offset)
-            if self._index is not None:
-                self._index.delete_below(min_offset)
+            self._store.queues.delete_below(min_offset)
+            if self._store.index is not None:
+                self._store.index.delete_below(min_offset)
             self._deleted_below = min_offset
         return removed
 
     def _look_at_disks(self) -> float:
         """Refuse or accept messages. Return the used fraction (0 to 1) of the disk that counts."""
-        limit, reason = self._config.disk_space_warning_level_ratio, None
-        queues_path = self._config.store_path("consumequeue")
-        emptiest = min((self._disk.usage(path), path) for path in self._config.commit_log_directories)
-        used, path = max(emptiest, (self._disk.usage(queues_path), queues_path))
+        limit, reason = self._store.config.disk_space_warning_level_ratio, None
+        queues_path = self._store.config.store_path("consumequeue")
+        emptiest = min((self._store.disk.usage(path), path) for path in self._store.config.commit_log_directories)
+        used, path = max(emptiest, (self._store.disk.usage(queues_path), queues_path))
         if used * 100 > limit:
             reason = f"disk full: the file system of {path} is {used:.1%} full, diskSpaceWarningLevelRatio allows {limit}%"
         self._is_full = reason is not None
-        self._commit_log.refuse("disk full", reason)
+        self._store.commit_log.refuse("disk full", reason)
         return used
 
     @property
     def delete_interval_s(self) -> float:
         """Longest time until `delete_removed` should be called."""
-        return self._config.delete_commit_log_files_interval / 1000 if self._removed else 60.0
+        return self._store.config.delete_commit_log_files_interval / 1000 if self._removed else 60.0
 
     def delete_removed(self) -> None:
         """Delete the next removed file if it is due, and accept messages again once there is space.
 
         Called by the checkpoint thread. Raises OSError if the deletion cannot be made durable.
         """
-        now = self._clock.monotonic()
+        now = self._store.clock.monotonic()
         if self._removed and now >= self._delete_due:
-            self._delete_due = now + self._config.delete_commit_log_files_interval / 1000
+            self._delete_due = now + self._store.config.delete_commit_log_files_interval / 1000
             try:
                 self._delete_next()
             except UndeletedError as error:
-                self._delete_due = now + self._config.redelete_hanged_file_interval / 1000
+                self._delete_due = now + self._store.config.redelete_hanged_file_interval / 1000
                 log.warning("a CommitLog file cannot be deleted: %s; trying again", error)
         if self._is_full:
             with suppress(OSError):
@@ -125,7 +107,7 @@ class Retention:
                 return
 
     def _delete_next(self) -> None:
-        files = self._commit_log.mapped_files
+        files = self._store.commit_log.mapped_files
         try:
             files.delete(self._removed[0])
         except FileNotFoundError:
@@ -137,15 +119,15 @@ class Retention:
         files.sync_names()
 
     def _remove_log_files(self, used: float) -> int:
-        config = self._config
+        config = self._store.config
         manual = self._manual_rounds > 0
         self._manual_rounds = max(self._manual_rounds - 1, 0)
         too_full = used * 100 > min(max(config.disk_max_used_space_ratio, 10), 95)
         if not (manual or too_full or self._is_time_to_delete()):
             return 0
         at_once = config.clean_file_forcibly_enable and used * 100 > config.disk_space_clean_forcibly_ratio
-        expired_before_ms = self._clock.message_time_ms() - config.file_reserved_time * _HOUR_MS
-        files = self._commit_log.mapped_files
+        expired_before_ms = self._store.clock.message_time_ms() - config.file_reserved_time * _HOUR_MS
+        files = self._store.commit_log.mapped_files
         removed = 0
         while len(files.files) > 1 and removed < config.delete_file_batch_max:
             # After a power cut an unsynced file could reappear with missing data, which would look like the log's end.
@@ -161,14 +143,14 @@ class Retention:
 
     def _last_message_ms(self) -> int:
         """Return a time in ms at which the first file was certainly complete."""
-        following = self._commit_log.mapped_files.files[1]
+        following = self._store.commit_log.mapped_files.files[1]
         try:
             check_record(following.view[: following.wrote], 0, following.start_offset, check_crc=False)
         except BadRecordError:
             # Just created and empty, so the file before it is new.
-            return self._clock.message_time_ms()
+            return self._store.clock.message_time_ms()
         return store_timestamp_of(following.view)
 
     def _is_time_to_delete(self) -> bool:
-        hour = time.localtime(self._clock.message_time_ms() / 1000).tm_hour
-        return hour in {int(text) for text in self._config.delete_when.split(";") if text.strip().isdecimal()}
+        hour = time.localtime(self._store.clock.message_time_ms() / 1000).tm_hour
+        return hour in {int(text) for text in self._store.config.delete_when.split(";") if text.strip().isdecimal()}
