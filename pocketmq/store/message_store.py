@@ -18,6 +18,7 @@ from pocketmq.store.format.message import (
     SCHEDULE_TOPIC,
     Arrival,
     QueryResult,
+    Watched,
 )
 from pocketmq.store.format.multi_dispatch import LMQ_PREFIX
 from pocketmq.store.format.record import store_timestamp_of
@@ -71,6 +72,10 @@ class MessageStore:
         self._known = CleanStop()
         self.flushed: Flushed = Event()
         """Happens in the flush thread, with the durable physical offset, or with the error of a failed sync."""
+        self.watched: Watched | None = None
+        """Queues and topics whose arrivals `dispatch` returns if the compiled lane served the messages; None: all."""
+        self.units_added: Event[[int, int]] = Event()
+        """Happens when units of the compiled lane came into queues, with their number and the bytes of their records."""
         self.reader = QueueReader(config, self.queues, self.commit_log, self.delay_levels.tags_code)
 
     # --- lifecycle -------------------------------------------------------------------------------------------------------
@@ -162,7 +167,7 @@ class MessageStore:
         self.disk.sync_dir(root)
 
     def _make_services(self) -> None:
-        self._dispatcher = Dispatcher(self.queues, self.index)
+        self._dispatcher = Dispatcher(self.queues, self.index, self.units_added)
         self._bulk = self._parts.bulk_dispatcher()
         self._bulk.arrivals = []
         self._retention = Retention(self._parts)
@@ -258,7 +263,7 @@ class MessageStore:
         log = self.commit_log
         if (units := log.tail.units) is not None and not self._dispatch_again_at:
             log.write()
-            if (arrivals := self._dispatcher.dispatch_units(units)) is not None:
+            if (arrivals := self._dispatcher.dispatch_units(units, self.watched)) is not None:
                 assert units.last is not None, "the tail has units"
                 self._dispatched(*units.last)
                 log.tail.units_dispatched()

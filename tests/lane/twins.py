@@ -128,6 +128,11 @@ class Side:
         totals = [(total.nums, total.size, total.times) for total in (services.stats.put_total, services.stats.get_total)]
         return [tail.end_offset, tail.queue_offsets, services.offsets.encode(), totals]
 
+    def counts(self) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """Return number, bytes and times of the stored messages by queue."""
+        puts = self.path.services.stats.puts
+        return {key: (counter.nums, counter.size, counter.times) for key, counter in puts.items()}
+
     def files(self) -> dict[str, bytes]:
         """Return the contents of the log, the queues and the index by path."""
         disk, found = self.path.disk, {}
@@ -174,7 +179,8 @@ class Twins:
             side.path.clock.set_ms(side.path.clock.message_time_ms() + ms)
 
     def compare_files(self) -> None:
-        """Compare log, queues and index byte for byte."""
+        """Compare log, queues and index byte for byte, and what was counted by queue."""
+        assert self.laned.counts() == self.twin.counts()
         files, laned = self.twin.files(), self.laned.files()
         assert laned.keys() == files.keys()
         for path, data in files.items():

@@ -104,6 +104,7 @@ class OrdinarySends:
         """Make a new lane with the present template of answers. A store host with an IPv6 address gets no lane."""
         services, tail = self._services, self._tail
         tail.use_lane(None)
+        services.stats.use_lane(None)
         self._store_host, self._trace_on, self._lane = services.store_host, services.config.trace_on, None
         self._known.clear()
         if len(services.store_host) != _HOST_SIZE:
@@ -117,6 +118,7 @@ class OrdinarySends:
             _binary_template(config.region_id, config.trace_on),
         )  # fmt: skip
         tail.use_lane(self._lane)
+        services.stats.use_lane(self._lane.take_counts)
 
     def _learn(self, topic: str) -> bool:
         """Name a topic to the lane. Return False if it does not exist: the Python path creates it, or refuses the send."""

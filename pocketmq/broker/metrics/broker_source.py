@@ -106,6 +106,7 @@ class BrokerSource:
         now_ms, with_timers = services.clock.message_time_ms(), services.delivery_times.is_enabled
         small = [*node_families(services, self._node, self._connection_count(), not self.problems()), self._consumers()]
         yield
+        yield from services.stats.count_lane()
         puts = tuple(services.stats.puts.items())
         yield
         gets = tuple(services.stats.gets.items())

@@ -83,6 +83,11 @@ class HeldRequests(ABC, Generic[H]):
         self.is_stopped = False
         """True while the broker stops: callers must refuse such requests."""
 
+    @property
+    def places(self) -> dict[Hashable, dict[H, None]]:
+        """The held requests by place."""
+        return self._at
+
     @abstractmethod
     def _last_answer(self, held: H) -> Response:
         """Return the answer to a request whose time is over."""

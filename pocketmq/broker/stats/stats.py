@@ -1,7 +1,8 @@
 """BrokerStats: counts of stored and pulled messages, in total and per second.
 
 The hot path updates only one `Counter` per queue for puts (once per loop turn) and one per queue and group for pulls. The
-figures for tools (topics, groups) are sums over these counters, computed when samples are taken.
+compiled lane counts its puts by queue itself; they are added when the counters are read. The figures for tools (topics,
+groups) are sums over these counters, computed when samples are taken.
 
 Samples are kept as in Java's StatsItem (`stats_item`). Figures are the difference between the first sample of a row and the
 latest sample; Apache's end at the last sample of the row, up to an hour ago.
@@ -15,11 +16,14 @@ from pocketmq.broker.stats.measurements import SampleRing
 from pocketmq.broker.stats.samples import Samples
 from pocketmq.broker.stats.stats_item import Counter
 from pocketmq.runtime.clock import Clock
-from pocketmq.store.format.message import Arrival
+from pocketmq.store.format.message import Arrival, QueueKey
 
 SAMPLE_STEP_S: Final = 10
 TPS_WINDOWS_S: Final = (10, 60, 600)
+_QUEUES_AT_ONCE: Final = 100
 
+TakeCounts = Callable[[int], list[tuple[QueueKey, int, int]]]
+"""Takes the messages counted by queue, of at most so many queues: queue, number, bytes of the records."""
 COUNTERS_MAX: Final = 100_000
 """Maximum number of queues, of pairs of group and queue, and of pairs of group and topic that are counted separately;
 further ones count in the totals only."""
@@ -32,8 +36,8 @@ class BrokerStats:
         self.cluster_name = cluster_name
         self.clock = clock
         self.boot_time_ms = clock.message_time_ms()
-        self.puts: dict[tuple[str, int], Counter] = {}
-        """(topic, queue id) -> stored messages."""
+        self._puts: dict[QueueKey, Counter] = {}
+        self._take_lane_counts: TakeCounts = _nothing_counted
         self.gets: dict[tuple[str, str, int], Counter] = {}
         """(group, topic, queue id) -> pulled messages."""
         self.send_backs: dict[tuple[str, str], Counter] = {}
@@ -59,22 +63,54 @@ class BrokerStats:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Count the new messages of the grown queues; called once per loop turn, which is cheaper than once per put."""
-        puts, total = self.puts, self.put_total
-        nums_before = total.nums
+        nums = size = 0
         for arrival in arrivals:
-            key = (arrival.topic, arrival.queue_id)
-            counter = puts.get(key)
-            if counter is None and len(puts) < COUNTERS_MAX:
-                counter = puts[key] = Counter()
-            count = len(arrival.tags_codes)
-            if counter is not None:
-                counter.nums += count
-                counter.size += arrival.size
-                counter.times += count
-            total.nums += count
-            total.size += arrival.size
-            total.times += count
-        self.counted(total.nums - nums_before)
+            if not arrival.is_counted:
+                count = len(arrival.tags_codes)
+                self._put((arrival.topic, arrival.queue_id), count, arrival.size)
+                nums += count
+                size += arrival.size
+        if nums:
+            self.put(nums, size)
+
+    def put(self, nums: int, size: int) -> None:
+        """Count the new messages of a turn in the totals."""
+        total = self.put_total
+        total.nums += nums
+        total.size += size
+        total.times += nums
+        self.counted(nums)
+
+    def _put(self, key: QueueKey, nums: int, size: int) -> None:
+        """Count new messages of a queue."""
+        counter = self._puts.get(key)
+        if counter is None:
+            if len(self._puts) >= COUNTERS_MAX:
+                return
+            counter = self._puts[key] = Counter()
+        counter.nums += nums
+        counter.size += size
+        counter.times += nums
+
+    def use_lane(self, take_counts: TakeCounts | None) -> None:
+        """Count the messages of a compiled lane from now on, which counts them by queue itself."""
+        for _ in self.count_lane():
+            pass
+        self._take_lane_counts = take_counts or _nothing_counted
+
+    def count_lane(self) -> Iterator[None]:
+        """Count the messages of the compiled lane by queue, in small steps."""
+        while counts := self._take_lane_counts(_QUEUES_AT_ONCE):
+            for key, nums, size in counts:
+                self._put(key, nums, size)
+            yield
+
+    @property
+    def puts(self) -> dict[QueueKey, Counter]:
+        """(topic, queue id) -> stored messages."""
+        for _ in self.count_lane():
+            pass
+        return self._puts
 
     def get(
         self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, *, from_disk: bool = False
@@ -119,6 +155,7 @@ class BrokerStats:
         """Take all samples in small steps, as there may be many queues and groups. Must run every 10 s."""
         now_ms = self.clock.message_time_ms()
         self._days.roll(now_ms, self.put_total.nums, self.get_total.nums)
+        yield from self.count_lane()
         yield from self.samples.sampling(now_ms)
 
     def sample_tps(self) -> None:
@@ -169,6 +206,10 @@ class BrokerStats:
         for send_backs in [key for key in self.send_backs if key[1] == topic]:
             del self.send_backs[send_backs]
         self.samples.forget_topic(topic)
+
+
+def _nothing_counted(most: int) -> list[tuple[QueueKey, int, int]]:
+    return []
 
 
 class DayTotals:

@@ -372,6 +372,9 @@ def _connect(services: Services, context: Context) -> None:
     for part in (services.putter, services.delays):
         part.put_failed.subscribe(services.stats.put_failed)
     services.stats.others[DEQUEUE_NUMS, TIMER_TOPIC] = lambda: services.timer_messages.delivered_total
+    store.units_added.subscribe(services.stats.put)
+    pops = services.pops
+    store.watched = [services.holds.places], [pops.polling.waiting, pops.notifications.waiting]
     listeners: list[Any] = [services.stats, services.holds]
     if not store.config.is_slave:
         listeners += [services.delays, services.pops]

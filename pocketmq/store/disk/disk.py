@@ -123,6 +123,10 @@ class Disk(ABC):
         """
         return self.read_file(path)[start : start + size]
 
+    def write_range(self, path: str, start: int, data: bytes) -> None:
+        """Write `data` at `start` of a file that is not mapped, in reserved space."""
+        self.map(path, self.size(path)).write(start, data)
+
     def boot_mark(self, path: str) -> str:
         """Return a text that identifies the running kernel and the mount of `path`.
 

@@ -218,6 +218,11 @@ class FileDisk(Disk):
         with opened(path, os.O_RDONLY) as descriptor:
             return os.pread(descriptor, size, start)
 
+    def write_range(self, path: str, start: int, data: bytes) -> None:
+        with opened(path, os.O_WRONLY) as descriptor:
+            if os.pwrite(descriptor, data, start) < len(data):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)  # as space is reserved
+
     def boot_mark(self, path: str) -> str:
         path = _nearest(path)
         try:

@@ -10,18 +10,22 @@ A store may have more files than a process may have mappings. A file is mapped w
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk.disk import Disk, MappedRegion
+from pocketmq.store.format.lane_units import FileEnds
 
 if TYPE_CHECKING:
     from pocketmq.store.disk.open_files import OpenFiles
 
 FILE_NAME_SIZE = 20
 _MAPPING: Final = ("view", "array", "region")
+# Held while mappings are set and dropped: `address` is always that of `array`, or 0.
+_mapping_lock: Final = Lock()
 
 
 def file_name(start_offset: int) -> str:
@@ -29,7 +33,7 @@ def file_name(start_offset: int) -> str:
     return f"{start_offset:0{FILE_NAME_SIZE}d}"
 
 
-class MappedFile:
+class MappedFile(FileEnds):
     """Memory-mapped file; `start_offset` is RocketMQ's fileFromOffset.
 
     `view` and `array` are the mapping; do not keep references. Look-ups set `used`; `pinned` keeps the file mapped.
@@ -45,12 +49,10 @@ class MappedFile:
         "pinned",
         "region",
         "reserve_step",
-        "reserved",
         "size",
         "start_offset",
         "used",
         "view",
-        "wrote",
     )
     view: memoryview
     array: npt.NDArray[np.uint8]
@@ -95,7 +97,10 @@ class MappedFile:
         region = self.disk.map(self.path, self.size, create=create, random_access=self._random_access)
         # Referenced here, as another thread may unmap the file before this method returns.
         mapping = {"view": region.view, "array": region.array, "region": region}
-        self.region, self.array, self.view = region, region.array, region.view
+        with _mapping_lock:
+            self.address = 0
+            self.region, self.array, self.view = region, region.array, region.view
+            self.address = region.array.ctypes.data
         if self.open_files is not None:
             self.open_files.opened(self)
         return mapping
@@ -103,12 +108,14 @@ class MappedFile:
     def unmap(self) -> None:
         """Drop the mapping. Existing views stay valid, and unflushed bytes can still be synced."""
         # `region` is kept, because it is still needed to sync.
-        for name in ("view", "array"):
-            try:
-                delattr(self, name)
-            except AttributeError:
-                return  # was not mapped
-        self.region.close()
+        with _mapping_lock:
+            self.address = 0
+            for name in ("view", "array"):
+                try:
+                    delattr(self, name)
+                except AttributeError:
+                    return  # was not mapped
+            self.region.close()
 
     def release_memory(self, end: int, start: int = 0) -> None:
         """Remove the pages of [start, end) from the resident set, if the file is mapped."""
@@ -151,14 +158,24 @@ class MappedFile:
     def append(self, data: bytes) -> int:
         """Write `data` at the end and return its position. The caller must make sure that it fits into the file.
 
-        Raises OSError if the disk is full; nothing is written then.
+        A file that is not mapped stays so if as many files are mapped as may be. Raises OSError if the disk is full; nothing
+        is written then.
         """
         position = self.wrote
         end = position + len(data)
         assert end <= self.size, f"{self.path}: {len(data)} bytes at {position} of {self.size}"
         if end > self.reserved:
             self.reserve(end)
-        self.view[position:end] = data
+        try:
+            view: memoryview = object.__getattribute__(self, "view")
+        except AttributeError:
+            if self.open_files is not None and self.open_files.is_full:
+                # To map it would unmap another file that is used as much, for several times the cost.
+                self.disk.write_range(self.path, position, data)
+                self.wrote = end
+                return position
+            view = self.view
+        view[position:end] = data
         self.wrote = end
         return position
 

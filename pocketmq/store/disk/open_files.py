@@ -39,6 +39,11 @@ class OpenFiles:
         self._circle: dict[MappedFile, None] = {}
         self._lock = threading.Lock()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a file must be unmapped before another one can be mapped."""
+        return len(self._circle) >= self.count_max
+
     def __len__(self) -> int:
         return len(self._circle)
 

@@ -1,8 +1,41 @@
 """LaneUnits: interface of the compiled lane to the store, whose queues and index take the units of its records."""
 
-from typing import Protocol
+from ctypes import Structure, addressof, c_int64
+from typing import Any, Protocol
 
-from pocketmq.store.format.message import QueueKey
+from pocketmq.store.format.message import QueueKey, Watched
+
+
+class FileEnds(Structure):
+    """Numbers of a mapped file. The compiled lane reads and changes them in place, in this layout."""
+
+    __slots__ = ()
+    _fields_ = (("wrote", c_int64), ("reserved", c_int64), ("address", c_int64))
+    wrote: int
+    reserved: int
+    address: int
+    """Address of the mapping; 0 if the file is not mapped."""
+    __hash__ = object.__hash__
+
+
+class QueueEnds(Structure):
+    """Numbers of a queue. The compiled lane reads and changes them in place, in this layout."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("max_offset", c_int64), ("max_physical_offset", c_int64), ("_tail_address", c_int64), ("is_dirty", c_int64)
+    )  # fmt: skip
+    max_offset: int
+    max_physical_offset: int
+    _tail_address: int
+    """Address of the numbers of the file to which units are appended; 0 without one."""
+    is_dirty: int
+    """Whether the compiled lane added the queue to those with units that may not be synced, and it still is one of them."""
+    __hash__ = object.__hash__
+
+    def address(self) -> int:
+        """Return the address of these numbers."""
+        return addressof(self)
 
 
 class LaneUnits(Protocol):
@@ -20,8 +53,17 @@ class LaneUnits(Protocol):
     def last_indexed(self) -> tuple[int, int] | None:
         """(physical offset, store time in ms) of the last record that has keys."""
 
-    def runs(self) -> list[tuple[QueueKey, int, bytes, list[int], int, int]]:
-        """Return by queue: key, first queue offset, units, tags codes, bytes of the records, end of the last record."""
+    def append(
+        self, queues: dict[QueueKey, Any], dirty: dict[Any, None], watched: Watched | None
+    ) -> tuple[bool, int, int, list[tuple[QueueKey, int, list[int], int]]]:
+        """Append the units to `queues`, each of which is added to `dirty`.
+
+        Return whether all were appended, the number of those that were, the bytes of their records, and the arrivals at the
+        watched queues (None: at all): key, max offset, tags codes, bytes of the records.
+        """
+
+    def take_counts(self, most: int) -> list[tuple[QueueKey, int, int]]:
+        """Take the counts of units that `append` appended: queue, number, bytes of the records, of at most `most` queues."""
 
     def index(self, file: memoryview, slot_count: int, header: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
         """Add index entries to a file; return its new (entry count, used slots, begin time, begin offset)."""

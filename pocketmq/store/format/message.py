@@ -1,7 +1,8 @@
 """Types of the store: messages to put, results of puts and gets, and requests to dispatch to queues and index."""
 
+from collections.abc import Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -128,7 +129,10 @@ class DispatchRequest(msgspec.Struct, gc=False):
 
 
 class Arrival(msgspec.Struct, gc=False):
-    """A queue that grew: its new max offset, the tags codes of its new units in order, and the bytes of their records."""
+    """A queue that grew: its new max offset, the tags codes of its new units in order, and the bytes of their records.
+
+    The messages are in the statistics already if `is_counted`.
+    """
 
     topic: str
     queue_id: int
@@ -136,6 +140,11 @@ class Arrival(msgspec.Struct, gc=False):
     tags_codes: list[int]
     store_timestamp_ms: int
     size: int
+    is_counted: bool = False
+
+
+Watched = tuple[Sequence[dict[Any, Any]], Sequence[dict[str, Any]]]
+"""Dicts whose keys are the queues, and dicts whose keys are the topics, of which the arrivals are wanted."""
 
 
 class GetStatus(Enum):

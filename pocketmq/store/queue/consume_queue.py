@@ -15,6 +15,7 @@ filter accepts.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from ctypes import addressof
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.format.lane_units import QueueEnds
 from pocketmq.store.format.layout import (
     BLANK_UNIT_SIZE,
     CONSUME_QUEUE_UNIT_DTYPE,
@@ -47,7 +49,7 @@ class BrokenQueueError(StoreError):
     """The files of a queue are not consecutive or have lost bytes, and the queue must be rebuilt from the log."""
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueEnds):
     """One queue of one topic. Queue offsets are unit numbers; `max_offset` is the next one.
 
     Only `flush` may be called by another thread.
@@ -57,8 +59,7 @@ class ConsumeQueue:
         "_files",
         "_min_unit_physical_offset",
         "_opened",
-        "max_offset",
-        "max_physical_offset",
+        "_tail",
         "min_offset",
         "queue_id",
         "sums",
@@ -82,6 +83,8 @@ class ConsumeQueue:
         self.max_offset = 0
         # End offset of the newest record in the queue: records that end at or before it have been appended already.
         self.max_physical_offset = 0
+        # The file to which units were appended last, if it is still open. The compiled lane appends to it, too.
+        self._tail: MappedFile | None = None
         # File start -> (number of bytes from the start, checksum of those bytes); see `queue_checksums`.
         self.sums: dict[int, tuple[int, int]] = {}
         self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files)
@@ -135,26 +138,26 @@ class ConsumeQueue:
         the queue; return whether they were appended. Raises OSError as `append` does."""
         if queue_offset != self.max_offset:
             return False
-        files = self._files.files if self._opened else ()
-        if files and (end := (file := files[-1]).wrote + len(data)) <= file.reserved:
-            # The common case of `_add`, without further calls: with many queues each has a unit or two in a turn.
-            file.view[file.wrote : end] = data
-            file.wrote = end
-            self.max_offset += len(data) // _UNIT_SIZE
-            self.max_physical_offset = end_offset
-        else:
-            self._add(data, end_offset)
+        self._add(data, end_offset)
         return True
 
     def _add(self, data: bytes, end_offset: int) -> None:
-        files = self._files if self._opened else self._open()
-        file = files.writable()
-        if len(data) <= file.size - file.wrote:
+        file = self._tail
+        if file is not None and len(data) <= file.size - file.wrote:
             file.append(data)
         else:
+            files = self._open()
             files.append(data)
+            self._append_to(files.files[-1])
         self.max_offset += len(data) // _UNIT_SIZE
         self.max_physical_offset = end_offset
+
+    def _append_to(self, file: MappedFile | None) -> None:
+        # In this order: the address must be that of a file that exists.
+        self._tail_address = 0
+        self._tail = file
+        if file is not None:
+            self._tail_address = addressof(file)
 
     def _known(self, queue_offset: int, values: Sequence[int]) -> int:
         """Return how many units at the beginning of `values` are in the queue already."""
@@ -206,6 +209,7 @@ class ConsumeQueue:
     def begin_at(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`."""
         self.sums.clear()
+        self._append_to(None)
         files = self._open()
         while files.files:
             files.delete_first()
@@ -317,6 +321,7 @@ class ConsumeQueue:
         for start, (size, _) in tuple(self.sums.items()):
             if start + size > end_byte:
                 del self.sums[start]
+        self._append_to(None)
         files = self._open()
         files.truncate(end_byte)
         if not files.files and end_byte:
@@ -370,10 +375,12 @@ class ConsumeQueue:
         if self._opened:
             self._files.close()
             self._opened = False
+            self._append_to(None)
 
     def destroy(self) -> None:
         """Delete the queue's files and folder. Raises OSError."""
         self._files.destroy()
+        self._append_to(None)
         self.sums.clear()
         self.min_offset = self.max_offset = self.max_physical_offset = 0
         self._min_unit_physical_offset = -1

@@ -180,6 +180,7 @@ class ConsumeQueueStore:
                 continue
             # Removed before the sync: a unit appended during the sync adds the queue again.
             self.dirty.pop(queue, None)
+            queue.is_dirty = 0
             try:
                 queue.flush()
             except OSError:

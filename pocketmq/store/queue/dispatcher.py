@@ -4,11 +4,17 @@ The records of one event-loop turn (or of recovery) are dispatched together and 
 each held pull is woken once, and the keys of all records are hashed together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pocketmq.store.format.lane_units import LaneUnits
 from pocketmq.store.format.layout import EXT_ADDRESS_MAX
-from pocketmq.store.format.message import QUEUE_OFFSET_MAX, TRANSACTION_UNQUEUED_FLAG, Arrival, DispatchRequest
+from pocketmq.store.format.message import (
+    QUEUE_OFFSET_MAX,
+    TRANSACTION_UNQUEUED_FLAG,
+    Arrival,
+    DispatchRequest,
+    Watched,
+)
 from pocketmq.store.index.index_service import IndexService
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
@@ -16,12 +22,17 @@ from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 class Dispatcher:
     """Dispatcher to queues and, unless `index` is None (messageIndexEnable=false), to the index."""
 
-    def __init__(self, queues: ConsumeQueueStore, index: IndexService | None) -> None:
+    def __init__(
+        self, queues: ConsumeQueueStore, index: IndexService | None, units_added: Callable[[int, int], None] | None = None
+    ) -> None:
+        """`units_added` is called with the number of the compiled lane's units that came into queues, and the bytes of their
+        records."""
         self._queues = queues
         self._index = index
         # Arrivals of a dispatch that failed halfway. The next dispatch returns them, as it will skip the units already
         # added.
         self._arrivals: list[Arrival] = []
+        self._units_added = units_added
 
     def dispatch(self, requests: Sequence[DispatchRequest]) -> list[Arrival]:
         """Add `requests`, in log order, to queues and index. Return the queues that grew.
@@ -71,28 +82,27 @@ class Dispatcher:
         self._arrivals = []
         return arrivals
 
-    def dispatch_units(self, units: LaneUnits) -> list[Arrival] | None:
-        """Add the units of the compiled lane to queues and index, and return the queues that grew.
+    def dispatch_units(self, units: LaneUnits, watched: Watched | None) -> list[Arrival] | None:
+        """Add the units of the compiled lane to queues and index, and return the watched queues that grew (None: all).
 
         None if they must be dispatched as requests, because of an error or a rare case; some may be in queues already.
         """
         index, last = self._index, units.last
         if last is None or self._queues.ext.writes or (index is not None and not index.has_room(units.pending[1])):
             return None
-        queues, dirty, arrivals, store_time_ms = self._queues.queues, self._queues.dirty, self._arrivals, last[2]
+        is_complete, count, size, found = units.append(self._queues.queues, self._queues.dirty, watched)
+        for (topic, queue_id), max_offset, tags_codes, own_size in found:
+            self._arrivals.append(Arrival(topic, queue_id, max_offset, tags_codes, last[2], own_size, is_counted=True))
+        if count and self._units_added is not None:
+            self._units_added(count, size)
+        if not is_complete:
+            return None
         try:
-            for key, queue_offset, data, tags_codes, size, end_offset in units.runs():
-                queue = queues.get(key)
-                if queue is None or not queue.append_packed(queue_offset, data, end_offset):
-                    return None
-                dirty[queue] = None
-                topic, queue_id = key
-                arrivals.append(Arrival(topic, queue_id, queue.max_offset, tags_codes, store_time_ms, size))
             if index is not None:
                 index.put_units(units)
         except OSError:
             return None  # dispatched as requests, which reports it
-        self._arrivals = []
+        arrivals, self._arrivals = self._arrivals, []
         return arrivals
 
 

@@ -9,17 +9,18 @@ use crate::answer::Templates;
 use crate::index::{self, IndexState};
 use crate::properties::Rules;
 use crate::pull::{answer, read_pull, Offsets, PullTemplate, Source};
-use crate::serve::{Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
+use crate::queues::{is_watched, Known, Queues, Watched};
+use crate::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
 
 /// Next offsets in the dict of the log's end, by the keys of the topics' queues.
 struct DictOffsets<'a, 'py> {
     dict: &'a Bound<'py, PyDict>,
-    keys: &'a [Vec<Py<PyTuple>>],
+    queues: &'a [Vec<Known>],
 }
 
 impl DictOffsets<'_, '_> {
     fn key(&self, topic: usize, queue: usize) -> Option<&Bound<'_, PyTuple>> {
-        Some(self.keys.get(topic)?.get(queue)?.bind(self.dict.py()))
+        Some(self.queues.get(topic)?.get(queue)?.key.bind(self.dict.py()))
     }
 }
 
@@ -35,14 +36,14 @@ impl NextOffsets for DictOffsets<'_, '_> {
 
 /// Bytes used, physical offset of the log's new end, name of an unknown topic.
 type Served = (usize, i64, Option<String>);
-/// Key of the queue, first queue offset, units, tags codes, bytes of the records, end of the last record.
-type PyRun<'py> = (Py<PyTuple>, i64, Bound<'py, PyBytes>, Vec<i64>, i64, i64);
+/// Key of the queue, its new max offset, tags codes, bytes of the records.
+type PyArrival = (Py<PyTuple>, i64, Vec<i64>, i64);
 
 #[pyclass]
 struct Lane {
     server: Server,
-    /// Keys of the queues of each topic, by the topic's number.
-    keys: Vec<Vec<Py<PyTuple>>>,
+    /// The queues of each topic, by the topic's number.
+    queues: Vec<Vec<Known>>,
     next_offsets: Py<PyDict>,
 }
 
@@ -72,22 +73,18 @@ impl Lane {
         };
         let limits = Limits { body_size_max: sizes.0, frame_size_max: sizes.1, header_size_max: sizes.2 };
         let server = Server::new(limits, templates, Rules::new(properties, added), host);
-        Ok(Lane { server, keys: Vec::new(), next_offsets })
+        Ok(Lane { server, queues: Vec::new(), next_offsets })
     }
 
     /// Name a topic with the keys (topic, queue id) of its queues; without keys none of its messages is ordinary.
     fn learn(&mut self, topic: &str, keys: Vec<Py<PyTuple>>) {
         let number = self.server.learn(topic.as_bytes(), keys.len());
-        if number == self.keys.len() {
-            self.keys.push(keys);
-        } else {
-            // Keys of queues that the topic no longer has are kept, as their units may wait.
-            let known = &mut self.keys[number];
-            for (index, key) in keys.into_iter().enumerate().skip(known.len()) {
-                debug_assert_eq!(index, known.len());
-                known.push(key);
-            }
+        if number == self.queues.len() {
+            self.queues.push(Vec::new());
         }
+        // Queues that the topic no longer has are kept, as their units may wait.
+        let known = &mut self.queues[number];
+        known.extend(keys.into_iter().skip(known.len()).map(Known::new));
     }
 
     /// Serve the ordinary sends at the front of `data`, whose records are appended at `offset` if `room` suffices. Append the
@@ -106,7 +103,7 @@ impl Lane {
         let py = data.py();
         let mut place = Place { physical_offset: offset, room, store_time_ms, born_host: born_host.as_bytes() };
         let dict = self.next_offsets.bind(py);
-        let (used, stop) = self.server.serve(data.as_bytes(), &mut place, &mut DictOffsets { dict, keys: &self.keys });
+        let (used, stop) = self.server.serve(data.as_bytes(), &mut place, &mut DictOffsets { dict, queues: &self.queues });
         if used > 0 {
             records.append(PyBytes::new(py, &self.server.records))?;
         }
@@ -120,22 +117,46 @@ impl Lane {
         Ok((used, place.physical_offset, unknown))
     }
 
-    /// Number of units that wait for `runs`, and of their hashes for `index`.
+    /// Number of units that wait for `append`, and of their hashes for `index`.
     #[getter]
     fn pending(&self) -> (usize, usize) {
         (self.server.units.len(), self.server.hashes.len())
     }
 
-    /// The waiting units by queue.
-    fn runs<'py>(&mut self, py: Python<'py>) -> Vec<PyRun<'py>> {
-        let runs = self.server.runs();
-        let keys = &self.keys;
-        runs.into_iter()
-            .map(|run| {
-                let key = keys[run.topic as usize][run.queue as usize].clone_ref(py);
-                (key, run.first_offset, PyBytes::new(py, &run.units), run.tags_codes, run.size, run.end_offset)
-            })
-            .collect()
+    /// Append the waiting units to their queues in `all`, and add those to `dirty`. Return whether all were appended, number and bytes of the
+    /// messages appended, and the arrivals at the queues that are `watched`.
+    fn append(
+        &mut self,
+        py: Python<'_>,
+        all: &Bound<'_, PyDict>,
+        dirty: &Bound<'_, PyDict>,
+        watched: Watched<'_>,
+    ) -> PyResult<(bool, u64, i64, Vec<PyArrival>)> {
+        let found = self.server.runs();
+        let queues = Queues { all, dirty, next_offsets: self.next_offsets.bind(py) };
+        let (mut count, mut size, mut arrivals) = (0, 0, Vec::new());
+        for (index, run) in found.runs.iter().enumerate() {
+            let (known, units) = (&mut self.queues[run.topic as usize][run.queue as usize], found.units(index));
+            if !queues.append(known, run, units)? {
+                return Ok((false, count, size, arrivals));
+            }
+            self.server.count(run);
+            count += u64::from(run.count);
+            size += run.size;
+            if is_watched(&watched, known.key.bind(py))? {
+                let max_offset = run.first_offset + i64::from(run.count);
+                arrivals.push((known.key.clone_ref(py), max_offset, tags_codes(units), run.size));
+            }
+        }
+        Ok((true, count, size, arrivals))
+    }
+
+    /// Take the counts of messages appended since the last call: (queue, number, bytes of the records) of at most `most`
+    /// queues.
+    fn take_counts(&mut self, py: Python<'_>, most: usize) -> Vec<(Py<PyTuple>, u32, i64)> {
+        let taken = self.server.take_counts(most);
+        let key = |topic: usize, queue: usize| self.queues[topic][queue].key.clone_ref(py);
+        taken.into_iter().map(|(topic, queue, count, size)| (key(topic, queue), count, size)).collect()
     }
 
     /// Add the hashes to a mapped index file; return the header's new (count, used slots, begin ms, begin offset).
@@ -254,7 +275,7 @@ impl Pulls {
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -50,6 +50,7 @@ const MAGIC_CODE: u32 = 0xDAA3_20A7;
 const FIXED_SIZE: usize = 88;
 const PROPERTIES_SIZE_MAX: usize = 32767;
 pub const HOST_SIZE: usize = 8;
+pub const UNIT_SIZE: usize = 20;
 const NO_RUN: u32 = u32::MAX;
 
 /// Limits of the broker, in bytes.
@@ -65,9 +66,20 @@ struct Topic {
     /// Java hash of `topic#`, with which the hash of an index key begins.
     key_prefix: u32,
     queue_count: usize,
-    /// For `runs`: the run of each queue, or NO_RUN.
-    run_of: Vec<u32>,
+    queues: Vec<Queue>,
 }
+
+/// Account of one queue.
+#[derive(Clone)]
+struct Queue {
+    /// For `runs`: its run, or NO_RUN.
+    run: u32,
+    /// Messages, and the bytes of their records, counted since the last `take_counts`.
+    count: u32,
+    size: i64,
+}
+
+const NEW_QUEUE: Queue = Queue { run: NO_RUN, count: 0, size: 0 };
 
 /// Next offsets of queues, which the caller owns.
 pub trait NextOffsets {
@@ -105,11 +117,33 @@ pub struct Run {
     pub topic: u32,
     pub queue: u32,
     pub first_offset: i64,
-    /// Units as a ConsumeQueue has them, 20 bytes each.
-    pub units: Vec<u8>,
-    pub tags_codes: Vec<i64>,
+    pub count: u32,
     pub size: i64,
     pub end_offset: i64,
+    /// End of its units in `Runs::units`; they begin where those of the run before it end.
+    units_end: usize,
+}
+
+/// The waiting units by queue.
+pub struct Runs {
+    /// In the order of each queue's first unit.
+    pub runs: Vec<Run>,
+    /// Units as a ConsumeQueue has them, 20 bytes each.
+    units: Vec<u8>,
+}
+
+impl Runs {
+    /// The units of run `index`.
+    pub fn units(&self, index: usize) -> &[u8] {
+        let begin = index.checked_sub(1).map_or(0, |before| self.runs[before].units_end);
+        &self.units[begin..self.runs[index].units_end]
+    }
+}
+
+/// The tags codes of units as a ConsumeQueue has them.
+pub fn tags_codes(units: &[u8]) -> Vec<i64> {
+    let code = |unit: &[u8]| unit[UNIT_SIZE - 8..].try_into().map_or(0, i64::from_be_bytes);
+    units.chunks_exact(UNIT_SIZE).map(code).collect()
 }
 
 /// Why serving stopped.
@@ -135,6 +169,8 @@ pub struct Server {
     pub answers: Vec<u8>,
     pub units: Vec<Unit>,
     pub hashes: Vec<u32>,
+    /// (topic, queue) of the queues with counts.
+    counted: Vec<(u32, u32)>,
 }
 
 impl Server {
@@ -152,6 +188,7 @@ impl Server {
             answers: Vec::new(),
             units: Vec::new(),
             hashes: Vec::new(),
+            counted: Vec::new(),
         }
     }
 
@@ -160,12 +197,12 @@ impl Server {
         let number = *self.by_name.entry(name.to_vec()).or_insert(self.topics.len());
         if number == self.topics.len() {
             let key_prefix = java_hash(java_hash(0, name), b"#");
-            self.topics.push(Topic { name: name.to_vec(), key_prefix, queue_count: 0, run_of: Vec::new() });
+            self.topics.push(Topic { name: name.to_vec(), key_prefix, queue_count: 0, queues: Vec::new() });
         }
         let topic = &mut self.topics[number];
         topic.queue_count = queue_count;
         // Not shortened: units of queues that the topic no longer has may wait.
-        topic.run_of.resize(topic.run_of.len().max(queue_count), NO_RUN);
+        topic.queues.resize(topic.queues.len().max(queue_count), NEW_QUEUE);
         number
     }
 
@@ -267,35 +304,67 @@ impl Server {
         Some(())
     }
 
-    /// The waiting units by queue, in the order of each queue's first.
-    pub fn runs(&mut self) -> Vec<Run> {
+    /// The waiting units by queue.
+    pub fn runs(&mut self) -> Runs {
         let mut runs: Vec<Run> = Vec::new();
         for unit in &self.units {
-            let slot = &mut self.topics[unit.topic as usize].run_of[unit.queue as usize];
+            let slot = &mut self.topics[unit.topic as usize].queues[unit.queue as usize].run;
             if *slot == NO_RUN {
                 *slot = runs.len() as u32;
                 runs.push(Run {
                     topic: unit.topic,
                     queue: unit.queue,
                     first_offset: unit.queue_offset,
-                    units: Vec::new(),
-                    tags_codes: Vec::new(),
+                    count: 0,
                     size: 0,
                     end_offset: 0,
+                    units_end: 0,
                 });
             }
             let run = &mut runs[*slot as usize];
-            run.units.extend_from_slice(&unit.physical_offset.to_be_bytes());
-            run.units.extend_from_slice(&unit.size.to_be_bytes());
-            run.units.extend_from_slice(&unit.tags_code.to_be_bytes());
-            run.tags_codes.push(unit.tags_code);
+            run.count += 1;
             run.size += i64::from(unit.size);
             run.end_offset = unit.physical_offset + i64::from(unit.size);
         }
-        for run in &runs {
-            self.topics[run.topic as usize].run_of[run.queue as usize] = NO_RUN;
+        let mut end = 0;
+        for run in &mut runs {
+            run.units_end = end; // where its next unit goes, below
+            end += run.count as usize * UNIT_SIZE;
         }
-        runs
+        let mut units = vec![0; end];
+        for unit in &self.units {
+            let run = &mut runs[self.topics[unit.topic as usize].queues[unit.queue as usize].run as usize];
+            let place = &mut units[run.units_end..run.units_end + UNIT_SIZE];
+            place[..8].copy_from_slice(&unit.physical_offset.to_be_bytes());
+            place[8..12].copy_from_slice(&unit.size.to_be_bytes());
+            place[12..].copy_from_slice(&unit.tags_code.to_be_bytes());
+            run.units_end += UNIT_SIZE;
+        }
+        for run in &runs {
+            self.topics[run.topic as usize].queues[run.queue as usize].run = NO_RUN;
+        }
+        Runs { runs, units }
+    }
+
+    /// Count the messages of a run, which are in their queue.
+    pub fn count(&mut self, run: &Run) {
+        let queue = &mut self.topics[run.topic as usize].queues[run.queue as usize];
+        if queue.count == 0 {
+            self.counted.push((run.topic, run.queue));
+        }
+        queue.count = queue.count.saturating_add(run.count);
+        queue.size += run.size;
+    }
+
+    /// Take (topic, queue, messages, bytes) of at most `most` queues with counts.
+    pub fn take_counts(&mut self, most: usize) -> Vec<(usize, usize, u32, i64)> {
+        let taken = self.counted.split_off(self.counted.len().saturating_sub(most));
+        let take = |(topic, queue): (u32, u32)| {
+            let (topic, queue) = (topic as usize, queue as usize);
+            let found = std::mem::replace(&mut self.topics[topic].queues[queue], NEW_QUEUE);
+            (topic, queue, found.count, found.size)
+        };
+        taken.into_iter().map(take).collect()
     }
 
     /// Forget the units that were dispatched.

@@ -6,7 +6,7 @@ use pocketmq_lane::answer::Templates;
 use pocketmq_lane::index::{self, IndexState};
 use pocketmq_lane::properties::Rules;
 use pocketmq_lane::pull::{answer, read_pull, Offsets, Source};
-use pocketmq_lane::serve::{Limits, NextOffsets, Place, Server, Stop};
+use pocketmq_lane::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop};
 
 const HOST: [u8; 8] = [127, 0, 0, 1, 0, 0, 0x2A, 0x9F];
 const SLOTS: u32 = 97;
@@ -59,8 +59,11 @@ fuzz_target!(|data: &[u8]| {
     assert!(place.room >= 0);
     assert_eq!(server.units.iter().map(|unit| unit.size as usize).sum::<usize>(), size);
     assert_eq!(next.0.iter().sum::<i64>(), 13 + server.units.len() as i64);
-    let runs = server.runs();
-    assert_eq!(runs.iter().map(|run| run.tags_codes.len()).sum::<usize>(), server.units.len());
+    let found = server.runs();
+    assert_eq!(found.runs.iter().map(|run| run.count as usize).sum::<usize>(), server.units.len());
+    found.runs.iter().for_each(|run| server.count(run));
+    assert_eq!(server.take_counts(usize::MAX).iter().map(|taken| taken.3 as usize).sum::<usize>(), size);
+    assert!(server.take_counts(usize::MAX).is_empty());
     let mut file = vec![0u8; 40 + SLOTS as usize * 4 + 20 * (server.hashes.len() + 1)];
     let mut state = IndexState { count: 1, used_slots: 0, begin_ms: 0, begin_offset: 0 };
     index::put(&mut file, SLOTS, &mut state, &server.units, &server.hashes).expect("the file has room");
@@ -68,8 +71,9 @@ fuzz_target!(|data: &[u8]| {
 
     // The records are what a pull of these units returns.
     let mut units = Vec::new();
-    for run in &runs {
-        units.extend_from_slice(&run.units);
+    for (index, run) in found.runs.iter().enumerate() {
+        assert_eq!(tags_codes(found.units(index)).len(), run.count as usize);
+        units.extend_from_slice(found.units(index));
     }
     let source = Source { units: &units, file: &server.records, file_start: 1000, floor: 0, size_max: 1 << 14 };
     let template = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec(), b"d".to_vec(), b"e".to_vec()];
