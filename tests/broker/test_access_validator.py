@@ -1,6 +1,8 @@
 """Access checks. The answers are those of Apache 4.9.4 to the same calls, unless a test says otherwise."""
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -285,6 +287,15 @@ def test_a_refused_oneway_is_not_answered(call):
 def test_each_routed_code_is_in_exactly_one_part_of_the_permission_table():
     parts = [*RESOURCES, *ADMIN_CODES, *SIGNED_CODES]
     assert sorted(parts) == sorted(ROUTES)
+
+
+def test_security_page_names_each_code_that_is_not_for_admins_only():
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    _, _, rest = page.partition("Permissions required by each request.")
+    table, end, _ = rest.partition("Some topics contain messages of other topics")
+    assert end
+    named = {int(code) for code in re.findall(r"\b\d{2,6}\b", table)}
+    assert {*RESOURCES, *SIGNED_CODES} <= named <= {*RESOURCES, *SIGNED_CODES, *ADMIN_CODES}
 
 
 def test_code_missing_in_the_permission_table_needs_an_admin(tmp_path):
