@@ -1,5 +1,6 @@
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +18,41 @@ def golden_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: unpack_golden(name, tmp_path_factory.mktemp(name)) for name in names}
 
 
+TEST_TIMEOUT_S = 1200
+"""A session takes ten seconds of CPU time to start, and beside a heavy load minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.ui.enabled": "false",
+    "spark.driver.defaultJavaOptions": JAVA_OPTIONS,
+}
+"""Settings of Spark with which small queries need little CPU time: nothing is compiled, and few tasks run."""
+
+
 @pytest.fixture(scope="session", autouse=True)
-def quick_jvm() -> Iterator[None]:
-    """JVM options for a quick start instead of peak speed: the queries of these tests are small."""
+def quick_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Options of JVMs and of all sessions for a quick start instead of peak speed: the queries of these tests are small."""
+    import pyspark
+
+    folder, installed = tmp_path_factory.mktemp("spark-conf"), Path(pyspark.__file__).parent / "conf"
+    if installed.is_dir():
+        shutil.copytree(installed, folder, dirs_exist_ok=True)
+    with (folder / "spark-defaults.conf").open("a") as file:
+        file.writelines(f"{key} {value}\n" for key, value in QUICK.items())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+        patch.setenv("SPARK_CONF_DIR", str(folder))
         yield
 
 
@@ -43,14 +74,7 @@ def spark(java_built: bool) -> Iterator[Any]:
     """Spark session shared by all tests, because starting one takes seconds. It uses the reader in Python."""
     from pocketmq.spark_analytics.session import local_session
 
-    session = local_session(
-        "local[2]",
-        reader="python",
-        spark_sql_shuffle_partitions="2",
-        spark_sql_adaptive_enabled="false",
-        spark_sql_codegen_wholeStage="false",
-        spark_sql_codegen_factoryMode="NO_CODEGEN",
-    )
+    session = local_session("local[2]", reader="python")
     yield session
     session.stop()
 

@@ -113,7 +113,7 @@ def test_arrow_does_not_import_spark(store: Path) -> None:
         "import sys; from pocketmq.spark_analytics import arrow; "
         f"assert arrow({str(store)!r}).read_all().num_rows; assert 'pyspark' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=900)
 
 
 # --- the same answers -----------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_report_without_spark_is_the_default_for_small_stores(store: Path, tmp_p
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
         check=True,
     )
     assert "2,280 messages" in done.stdout and (tmp_path / "out" / "report.html").exists()

@@ -9,13 +9,14 @@ import pytest
 
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, RECORD_FIXED, field_position
 from tests.spark_analytics.spark_logs import LogBuilder, write_queues
+from tests.support.amount import cases
 
 pytestmark = pytest.mark.spark
 
 Command = Callable[..., int]
 
 
-@pytest.fixture(params=["direct", "spark"])
+@pytest.fixture(params=cases(["direct"], ["direct", "spark"]))
 def command(request: pytest.FixtureRequest, command: Command) -> Command:
     """The command line with each engine."""
     return lambda name, *arguments: command(name, *arguments, "--engine", request.param)
@@ -79,6 +80,7 @@ def damaged_store(folder: Path) -> tuple[Path, list[int]]:
     return store, own
 
 
+@pytest.mark.parametrize("command", ["direct", "spark"], indirect=True)
 def test_all_kinds_of_damage_are_found(command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store, own = damaged_store(tmp_path)
     assert command("audit", store, "--json") == 1

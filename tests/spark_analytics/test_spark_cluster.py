@@ -128,7 +128,7 @@ def test_standalone_cluster_runs_jobs_from_a_zip(
         ),
     ):  # fmt: skip
         submit = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", master, "--py-files", packed, *options]
-        done = subprocess.run([*submit, job, store, out], env=environment, capture_output=True, text=True, timeout=270)
+        done = subprocess.run([*submit, job, store, out], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     driver, places, counts, codes, exported = ast.literal_eval(done.stdout.splitlines()[-1])
     assert driver.endswith("pocketmq.zip/pocketmq/spark_analytics/__init__.py")

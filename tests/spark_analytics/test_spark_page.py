@@ -116,7 +116,7 @@ def opened(html: str, folder: Path, width: int) -> tuple[Any, list[str]]:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=True,
     )
     return imread(folder / "shown.png"), [line for line in done.stderr.splitlines() if ":CONSOLE" in line]

@@ -17,6 +17,7 @@ from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, TIMER_CHECKP
 from tests.spark_analytics.administered import T0_MS, Row
 from tests.spark_analytics.recount import HALF, LEVELS_S, OP, SCHEDULE, TIMER, Figures, Recount
 from tests.spark_analytics.spark_logs import HOST, HOST_V6, LogBuilder
+from tests.spark_analytics.test_spark_report import BOTH_IN_LONG
 from tests.support.amount import cases
 
 pytestmark = pytest.mark.spark
@@ -260,6 +261,7 @@ def tables_of(report: Report) -> dict[str, list[Row]]:
     return {name: table.to_pylist() for name, table in report.tables.items()}
 
 
+@BOTH_IN_LONG
 @pytest.mark.parametrize("seed", range(cases(1, 2)))
 def test_every_figure_of_a_store_with_every_kind_of_message(engine: Engine, tmp_path: Path, seed: int) -> None:
     made = Scenario(seed)
@@ -285,6 +287,7 @@ def test_every_figure_of_a_store_with_every_kind_of_message(engine: Engine, tmp_
     assert +by_log == kinds
 
 
+@BOTH_IN_LONG
 @pytest.mark.parametrize("name", cases(["v5_clean"], ["v4_clean", "v5_clean"]))
 def test_every_figure_of_the_stores_of_apaches_brokers(engine: Engine, golden_stores: dict[str, Path], name: str) -> None:
     plain = Recount(golden_stores[name])

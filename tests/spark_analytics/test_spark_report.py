@@ -32,7 +32,7 @@ T0_MS = 1_767_225_600_000  # 2026-01-01 00:00 UTC
 
 
 BOTH_IN_LONG = pytest.mark.parametrize("engine", cases(["direct"], ["direct", "spark"]), indirect=True)
-"""Other tests compare the engines by whole reports (`test_direct`) and figure by figure (`test_spark_recount`)."""
+"""`test_direct` compares whole reports of both engines; Spark's own are checked figure by figure with POCKETMQ_LONG=true."""
 
 
 @BOTH_IN_LONG
@@ -179,6 +179,7 @@ def svgs(page: str) -> list[str]:
     return re.findall("<svg.*?</svg>", page, re.DOTALL)
 
 
+@BOTH_IN_LONG
 def test_page_of_a_golden_store(engine: Engine, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     store = str(golden_stores["v4_clean"])
     report = make_report(engine, store, DelayLevels())

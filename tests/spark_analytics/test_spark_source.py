@@ -169,13 +169,13 @@ def test_without_java_installed_and_without_registration(golden_stores: dict[str
                 (tools / tool).symlink_to(f"{folder}/{tool}")
                 break
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("JAVA", "PYSPARK", "SPARK"))}
-    environment |= {"PATH": str(tools)}
+    environment |= {"PATH": str(tools), "SPARK_CONF_DIR": os.environ["SPARK_CONF_DIR"]}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", UNREGISTERED, str(golden_stores["v5_kill9"])],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     java, count = done.stdout.split()
@@ -193,6 +193,7 @@ print(spark.read.format("rocketmq").option("columns", "topic").load(sys.argv[1])
 """
 
 
+@pytest.mark.long
 def test_own_session_in_a_folder_with_modules_of_the_same_names(golden_stores: dict[str, Path], tmp_path: Path) -> None:
     """The virtual environment is not activated, and the working folder has a package `pocketmq` and a module `numpy`."""
     (tmp_path / "pocketmq").mkdir()
@@ -209,7 +210,7 @@ def test_own_session_in_a_folder_with_modules_of_the_same_names(golden_stores: d
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
     )
     assert done.returncode == 0 and done.stdout.strip() == "297", done.stderr
 
@@ -229,13 +230,14 @@ def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("raise ImportError('this module belongs to the user')")
     (tmp_path / "job.py").write_text(PLAIN)
+    quick = {name: os.environ[name] for name in ("JDK_JAVA_OPTIONS", "SPARK_CONF_DIR")}
     done = subprocess.run(
         [sys.executable, "job.py", str(golden_stores["v5_kill9"])],
-        env={"PATH": "/usr/bin:/bin", "JAVA_HOME": str(make_java_home(find_java()))},
+        env=quick | {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(make_java_home(find_java()))},
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "297\n"

@@ -58,6 +58,7 @@ def bare_python(folder: Path) -> Path:
     return program
 
 
+@pytest.mark.long
 def test_jar_alone_reads_on_a_cluster(java_built: bool, golden_stores: dict[str, Path], tmp_path: Path) -> None:
     import pyspark
 
@@ -88,7 +89,7 @@ def test_jar_alone_reads_on_a_cluster(java_built: bool, golden_stores: dict[str,
     ):
         submit = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", master, "--jars", str(jar_path()), *options]
         done = subprocess.run(
-            [*submit, job, golden_stores["v4_clean"], tmp_path], env=environment, capture_output=True, text=True, timeout=270
+            [*submit, job, golden_stores["v4_clean"], tmp_path], env=environment, capture_output=True, text=True, timeout=900
         )
     assert done.returncode == 0, done.stderr
     found, executors, counts, bodies, streamed = ast.literal_eval(done.stdout.splitlines()[-1])
