@@ -23,6 +23,7 @@ from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import BadRecordError
 from tests.broker.popping import Popper, records
 from tests.broker.running import ask, connected, create_topic, running_broker
+from tests.patience import PATIENCE_S
 
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 13,
@@ -45,7 +46,7 @@ POPS = [f"pop-{number}" for number in range(4)]
 COMMITTED, OPEN, CANCELLED = "committed", "half-open", "cancelled"
 BODIES = [*PLAIN, *LEVELS, *TIMERS, *POPS, COMMITTED]
 """Bodies of the messages that consumers must be able to read in the end."""
-WAIT_S = 10.0
+WAIT_S = PATIENCE_S
 
 
 class Stuck(AssertionError):

@@ -21,7 +21,7 @@ from tests.interop.wire import Connection
 
 TOPIC, QUEUES, COUNT = "T", 2, 30
 GET_ROUTEINFO_BY_TOPIC = 105
-DUE_S = 20
+DUE_S = 30
 """Delay of level 3: long enough for a slave to act before, also on a machine with much load."""
 NAMESRV_CONFIG: dict[str, object] = {"supportActingMaster": "true", "scanNotActiveBrokerInterval": 1000}
 # brokerNotActiveTimeoutMillis stays at 10 s. A killed broker is noticed by its closed connection, and a slave that is

@@ -14,7 +14,7 @@ from tests.proxy.served import running_front
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-INVISIBLE_S = 4
+INVISIBLE_S = 10
 TOPICS = ("cut", "acknowledged", "given-back")
 RENEWING = {
     "grpc_client_consumer_min_long_polling_timeout_millis": 50,
