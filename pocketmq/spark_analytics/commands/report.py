@@ -67,12 +67,7 @@ def make_report(
     on_step("messages, sizes, latency")
     step = cells.step_s(stores)
     with engine.kept(cells.cells(stores, step)) as own:
-        found["volume"] = cells.volume(stores, own, step)
-        found["hosts"] = cells.hosts(stores, own)
-        found["sizes"] = cells.sizes(stores, own)
-        found["latency"] = cells.latency(stores, own)
-        for name in ("size_buckets", "latency_buckets"):
-            found[name] = cells.buckets(stores, own, name.removesuffix("s"))
+        found |= cells.tables(stores, own, step)
     on_step("lateness of delayed messages")
     with engine.kept(lateness.pairs(stores)) as own:
         found["lateness"] = lateness.lateness(stores, own)
@@ -100,8 +95,7 @@ def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str],
     on_step("pending delays, consumer lag, transactions")
     # A slave has its master's queues and consumer offsets, too.
     own = replace(stores, paths=tuple(one_of_each_log(store.root for store in store_folders(stores.paths))))
-    for name, question in (("pending", state.pending), ("lag", state.lag), ("transactions", state.transactions)):
-        found[name] = question(own)
+    found |= state.tables(own)
     on_step("retries and dead letters")
     nothing = pa.table({"group": pa.array([], pa.string())})
     found["retries"] = found["dead_letters"] = found["dead_causes"] = nothing

@@ -112,30 +112,21 @@ def cells(stores: Stores, step: int) -> Any:
     return stores.sql(_CELLS.replace("{time:step}", floored("unix_millis(storeTimestamp)", step)), log=log)
 
 
-def volume(stores: Stores, cells: Any, step: int) -> Any:
-    """Return messages, bytes and rates by topic and time."""
-    return stores.rows(_VOLUME.replace("{seconds:step}", str(step)), cells=cells)
-
-
-def hosts(stores: Stores, cells: Any) -> Any:
-    """Return messages and bytes by sender and broker."""
-    return stores.rows(_HOSTS, cells=cells)
-
-
-def sizes(stores: Stores, cells: Any) -> Any:
-    """Return record sizes by topic."""
-    return stores.rows(_of(_SIZES, "size_bucket", "size_max"), cells=cells)
-
-
-def latency(stores: Stores, cells: Any) -> Any:
-    """Return the latency from birth at the client to storage, by topic."""
-    return stores.rows(_of(_LATENCY, "latency_bucket", "latency_max_ms"), cells=cells)
-
-
-def buckets(stores: Stores, cells: Any, name: str) -> Any:
-    """Return the number of messages in each bucket; `name` is `size_bucket` or `latency_bucket`."""
-    return stores.rows(_of(_BUCKETS, name), cells=cells)
-
-
 def _of(query: str, bucket: str, largest: str = "") -> str:
     return query.replace("{bucket:name}", bucket).replace("{largest:name}", largest)
+
+
+# Table of the report -> query over the cells.
+_QUERIES: Final = {
+    "volume": _VOLUME,
+    "hosts": _HOSTS,
+    "sizes": _of(_SIZES, "size_bucket", "size_max"),
+    "latency": _of(_LATENCY, "latency_bucket", "latency_max_ms"),
+    "size_buckets": _of(_BUCKETS, "size_bucket"),
+    "latency_buckets": _of(_BUCKETS, "latency_bucket"),
+}
+
+
+def tables(stores: Stores, cells: Any, step: int) -> dict[str, Any]:
+    """Return by name the tables of volume by topic and time, senders and brokers, record sizes, and latency to storage."""
+    return {name: stores.rows(query.replace("{seconds:step}", str(step)), cells=cells) for name, query in _QUERIES.items()}

@@ -21,18 +21,17 @@ SELECT topic, producerGroup AS producer_group, coalesce(outcome, state) AS outco
 FROM {transactions} WHERE state <> 'putBack'
 GROUP BY ALL ORDER BY topic, producer_group, outcome
 """
+# Table of the report -> its query, and the companion table that this reads.
+_QUERIES: Final = {
+    "pending": (_PENDING, "delays"),
+    "lag": (_LAG, "offsets"),
+    "transactions": (_TRANSACTIONS, "transactions"),
+}
 
 
-def pending(stores: Stores) -> Any:
-    """Return pending delayed messages by due hour."""
-    return stores.rows(_PENDING, delays=stores.table("delays"))
-
-
-def lag(stores: Stores) -> Any:
-    """Return the lag of each group and topic; `queues_with_loss`: retention has deleted unconsumed messages there."""
-    return stores.rows(_LAG, offsets=stores.table("offsets"))
-
-
-def transactions(stores: Stores) -> Any:
-    """Return half messages by outcome: committed, rolledBack, pending, resolved (the log cannot tell how), givenUp."""
-    return stores.rows(_TRANSACTIONS, transactions=stores.table("transactions"))
+def tables(stores: Stores) -> dict[str, Any]:
+    """Return by name the tables of the messages that wait, by due hour; of the lag of each group and topic, with the queues
+    whose unconsumed messages retention has deleted (`queues_with_loss`); and of half messages by outcome: committed,
+    rolledBack, pending, resolved (the log cannot tell how), givenUp.
+    """
+    return {name: stores.rows(query, **{table: stores.table(table)}) for name, (query, table) in _QUERIES.items()}
