@@ -138,8 +138,14 @@ def import_records(
     store.load()
     try:
         store.start()
-        for line_number, document in _documents(lines, result):
-            _put(store, rules, clock, line_number, document, keep_times, result)
+        for line_number, message, store_timestamp_ms in _messages(lines, rules, result):
+            clock.store_timestamp_ms = store_timestamp_ms if keep_times else None
+            put = store.commit_log.put(message)
+            if put.status is not PutStatus.PUT_OK:
+                result.refuse(line_number, put.reason or put.status.value)
+                continue
+            result.imported += 1
+            result.raised += keep_times and put.store_timestamp_ms != store_timestamp_ms
             if result.imported % _DISPATCH_COUNT == 0:
                 store.dispatch()
         store.dispatch()
@@ -150,46 +156,30 @@ def import_records(
     return result
 
 
-def _documents(lines: Iterable[str], result: ImportResult) -> Iterator[tuple[int, dict[str, Any]]]:
+def _messages(lines: Iterable[str], rules: ImportRules, result: ImportResult) -> Iterator[tuple[int, Message, int]]:
+    """Yield (line number, message, store time) of the lines that can be imported."""
     for line_number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            document = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            result.refuse(line_number, f"not valid JSON: {error}")
-            continue
-        if isinstance(document, dict):
-            yield line_number, document
+            message, store_timestamp_ms = message_of(_document(line))
+            problem = rules.problem(message)
+        except DocumentError as error:
+            problem = str(error)
+        if problem:
+            result.refuse(line_number, problem)
         else:
-            result.refuse(line_number, f"expected a JSON object, not {type(document).__name__}")
+            yield line_number, message, store_timestamp_ms
 
 
-def _put(
-    store: MessageStore,
-    rules: ImportRules,
-    clock: _TimesOfRecords,
-    line_number: int,
-    document: dict[str, Any],
-    keep_times: bool,
-    result: ImportResult,
-) -> None:
+def _document(line: str) -> dict[str, Any]:
     try:
-        message, store_timestamp_ms = message_of(document)
-    except DocumentError as error:
-        result.refuse(line_number, str(error))
-        return
-    problem = rules.problem(message)
-    if problem:
-        result.refuse(line_number, problem)
-        return
-    clock.store_timestamp_ms = store_timestamp_ms if keep_times else None
-    put = store.commit_log.put(message)
-    if put.status is not PutStatus.PUT_OK:
-        result.refuse(line_number, put.reason or put.status.value)
-        return
-    result.imported += 1
-    result.raised += keep_times and put.store_timestamp_ms != store_timestamp_ms
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"not valid JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise DocumentError(f"expected a JSON object, not {type(document).__name__}")
+    return document
 
 
 def _add_topics(root: str, store: MessageStore, result: ImportResult) -> None:
