@@ -69,10 +69,6 @@ def _main(options: SimpleNamespace) -> int:
         raise CommandError(reason(error)) from error
 
 
-def _in_spark(options: SimpleNamespace, size: int) -> bool:
-    return False
-
-
 def _by_size(options: SimpleNamespace, size: int) -> bool:
     """Return whether a command runs in this process: as --engine says; for `auto` if the log is small, without a cluster."""
     if options.engine == "auto":
@@ -244,8 +240,8 @@ def _command(
     help: str,
     example: str,
     *params: click.Parameter,
+    is_direct: Callable[[SimpleNamespace, int], bool],
     check: Callable[[SimpleNamespace], None] = lambda options: None,
-    is_direct: Callable[[SimpleNamespace, int], bool] = _in_spark,
 ) -> Command:
     """Declare a command. `check` refuses options before anything is read; `is_direct` tells if it runs without Spark."""
 

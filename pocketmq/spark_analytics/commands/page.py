@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -58,15 +58,17 @@ class ShownTable:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the page. `tables`: report table -> title; `nothing` is shown if all of them are empty."""
+    """A section of the page. `tables`: report table -> title; `nothing` is shown if all of them are empty.
+
+    `draw` gets the tables and the target lateness in ms.
+    """
 
     name: str
     title: str
     lead: str
     nothing: str
     tables: dict[str, str]
-    draw: Callable[[Tables], Iterable[str]] = field(default=lambda tables: ())
-    draw_with_target: Callable[[Tables, float | None], Iterable[str]] = field(default=lambda tables, target: ())
+    draw: Callable[[Tables, float | None], Iterable[str]]
 
 
 def duration(value_ms: float) -> str:
@@ -114,11 +116,6 @@ def shown_table(name: str, title: str, table: Any) -> ShownTable:
 
 
 # --- plots ----------------------------------------------------------------------------------------------------------
-
-
-def _bars(tables: Tables, name: str, label: Callable[[Any], str], value: str, unit: str) -> str:
-    rows = sorted((row for row in tables[name].to_pylist() if row[value] > 0), key=lambda row: (-row[value], label(row)))
-    return charts.bars(name, [(label(row), [row[value]]) for row in rows[:BARS_SHOWN]], [unit], unit)
 
 
 def _of_kinds(tables: Tables, name: str, label: Callable[[Any], str], kind: Callable[[Any], str], unit: str) -> str:
@@ -171,56 +168,45 @@ def _histogram(tables: Tables, name: str, steps: int, text: Callable[[float], st
     return charts.histogram(name, counts, "messages", axis_label)
 
 
-def _draw_volume(tables: Tables) -> Iterable[str]:
-    topics: Counter[str] = Counter()
-    for row in tables["volume"].to_pylist():
-        topics[row["topic"]] += row["bytes"]
+def _draw_volume(tables: Tables, _: float | None) -> Iterable[str]:
     rows = tables["volume"].to_pylist()
     yield _in_time("volume", rows, "messages_per_s", "messages a second", timedelta(seconds=rows[0]["seconds"]))
-    yield charts.bars(
-        "topics",
-        [(name, [size]) for name, size in topics.most_common(BARS_SHOWN)],
-        ["bytes"],
-        "bytes in the log",
-        of_bytes=True,
-    )
+    topics: Counter[str] = Counter()
+    for row in rows:
+        topics[row["topic"]] += row["bytes"]
+    largest = [(name, [size]) for name, size in topics.most_common(BARS_SHOWN)]
+    yield charts.bars("topics", largest, ["bytes"], "bytes in the log", of_bytes=True)
 
 
-def _draw_lateness(tables: Tables) -> Iterable[str]:
+def _draw_lateness(tables: Tables, target_ms: float | None) -> Iterable[str]:
     if tables["late_buckets"].num_rows:
-        yield _histogram(
-            tables, "late_buckets", LATE_BUCKETS_AN_OCTAVE, duration, "late by this much or up to twice as much"
-        )
-
-
-def _draw_late_series(tables: Tables, target_ms: float | None) -> Iterable[str]:
+        axis_label = "late by this much or up to twice as much"
+        yield _histogram(tables, "late_buckets", LATE_BUCKETS_AN_OCTAVE, duration, axis_label)
     rows = tables["late_series"].to_pylist()
     if rows:
         values = [(label, [row[name] for row in rows]) for label, name in (("p50", "late_p50_ms"), ("p99", "late_p99_ms"))]
         yield charts.lines("late_series", [row["time"] for row in rows], values, "ms late", target_ms)
 
 
-def _draw_pending(tables: Tables) -> Iterable[str]:
-    yield _hours("pending", tables["pending"].to_pylist(), "messages due")
-
-
-def _draw_lag(tables: Tables) -> Iterable[str]:
-    if any(lag > 0 for lag in tables["lag"].column("lag").to_pylist()):
-        yield _bars(tables, "lag", lambda row: f"{row['group']}: {row['topic']}", "lag", "messages behind")
+def _draw_lag(tables: Tables, _: float | None) -> Iterable[str]:
+    behind = [(f"{row['group']}: {row['topic']}", row["lag"]) for row in tables["lag"].to_pylist() if row["lag"] > 0]
+    if behind:
+        rows = sorted(behind, key=lambda one: (-one[1], one[0]))[:BARS_SHOWN]
+        yield charts.bars("lag", [(label, [lag]) for label, lag in rows], ["messages behind"], "messages behind")
 
 
 def _retry(row: dict[str, Any]) -> str:
     return f"retry {row['times']}" if row["times"] < RETRIES_APART else f"retry {RETRIES_APART} and later"
 
 
-def _draw_dead(tables: Tables) -> Iterable[str]:
+def _draw_dead(tables: Tables, _: float | None) -> Iterable[str]:
     if tables["retries"].num_rows:
         yield _of_kinds(tables, "retries", lambda row: row["group"], _retry, "messages retried")
     if tables["dead_causes"].num_rows:
         yield _of_kinds(tables, "dead_causes", lambda row: row["group"], lambda row: row["reason"], "dead letters")
 
 
-def _draw_queues(tables: Tables) -> Iterable[str]:
+def _draw_queues(tables: Tables, _: float | None) -> Iterable[str]:
     counts = Counter(f"{row['severity']}: {row['kind']}" for row in tables["findings"].to_pylist())
     if counts:
         yield charts.bars("findings", [(kind, [number]) for kind, number in counts.most_common()], ["findings"], "findings")
@@ -242,7 +228,7 @@ SECTIONS: Final = (
         "Whole records as stored: header, body and properties. Quantiles are accurate to 19 %.",
         "The log is empty.",
         {"sizes": "By topic"},
-        lambda t: [_histogram(t, "size_buckets", BUCKETS_AN_OCTAVE, byte_size, "of this size or up to twice as large")],
+        lambda t, _: [_histogram(t, "size_buckets", BUCKETS_AN_OCTAVE, byte_size, "of this size or up to twice as large")],
     ),
     Section(
         "latency",
@@ -251,7 +237,9 @@ SECTIONS: Final = (
         "come from different clocks: negative values show their difference.",
         "No message came directly from a client.",
         {"latency": "By topic"},
-        lambda t: [_histogram(t, "latency_buckets", BUCKETS_AN_OCTAVE, duration, "took this long or up to twice as long")],
+        lambda t, _: [
+            _histogram(t, "latency_buckets", BUCKETS_AN_OCTAVE, duration, "took this long or up to twice as long")
+        ],
     ),
     Section(
         "lateness",
@@ -265,7 +253,6 @@ SECTIONS: Final = (
             "late_worst": "Latest deliveries",
         },
         _draw_lateness,
-        _draw_late_series,
     ),
     Section(
         "pending",
@@ -273,7 +260,7 @@ SECTIONS: Final = (
         "Messages that a broker started on these files would still deliver, by the hour in which they are due.",
         "There are no pending delayed messages.",
         {"pending": "By due hour"},
-        _draw_pending,
+        lambda t, _: [_hours("pending", t["pending"].to_pylist(), "messages due")],
     ),
     Section(
         "lag",
@@ -299,7 +286,7 @@ SECTIONS: Final = (
         "broker crash. Keys: business keys, which may repeat on purpose.",
         "No key occurs twice in a topic.",
         {"duplicates": "By topic", "duplicate_keys": "The most frequent"},
-        lambda t: [
+        lambda t, _: [
             _of_kinds(t, "duplicates", lambda row: row["topic"], lambda row: row["kind"], "messages with such a key")
         ],
     ),
@@ -309,7 +296,7 @@ SECTIONS: Final = (
         "Outcomes of half messages. Resolved: the log no longer shows whether the message was committed.",
         "No transactions in this log.",
         {"transactions": "By topic and producer group"},
-        lambda t: [_of_kinds(t, "transactions", lambda row: row["topic"], lambda row: row["outcome"], "half messages")],
+        lambda t, _: [_of_kinds(t, "transactions", lambda row: row["topic"], lambda row: row["outcome"], "half messages")],
     ),
     Section(
         "consistency",
@@ -340,8 +327,7 @@ def page(
             nothing = why_not or nothing
         elif any(tables[name].num_rows for name in known):
             nothing = ""
-            drawn = [*section.draw(tables), *section.draw_with_target(tables, late_target_ms)]
-            pictures = [Markup(picture) for picture in drawn]
+            pictures = [Markup(picture) for picture in section.draw(tables, late_target_ms)]
             content = [shown_table(name, section.tables[name], tables[name]) for name in known if tables[name].num_rows]
         shown.append(
             {"name": section.name, "title": section.title, "lead": section.lead, "nothing": nothing}
