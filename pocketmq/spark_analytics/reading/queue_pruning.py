@@ -17,12 +17,12 @@ from pocketmq.spark_analytics.reading.log_tail import may_begin
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import lost_split, plan, records_end
-from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE
+from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_STRUCT
 from pocketmq.store.format.record_chain import Positions, record_candidates
 from pocketmq.store.offline.file_bytes import is_remote
 from pocketmq.store.offline.log_walk import is_blank, read_mark
 from pocketmq.store.offline.places import LogFile
-from pocketmq.store.offline.queue_files import as_units, queue_files
+from pocketmq.store.offline.queue_files import queue_files
 from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 
 log = logging.getLogger(__name__)
@@ -235,5 +235,6 @@ def _last_unit(store: StoreFolder, topic: str, queue_id: int) -> LastUnit | None
     count = files[-1].count() if files else 0
     if not count:
         return None
-    unit = as_units(files[-1].file.read((count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE))[0]
-    return None if unit["size"] == BLANK_UNIT_SIZE else LastUnit(int(unit["physical_offset"]), int(unit["size"]))
+    unit = files[-1].file.read((count - 1) * CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE)
+    physical_offset, size, _ = CONSUME_QUEUE_UNIT_STRUCT.unpack(unit.tobytes())
+    return None if size == BLANK_UNIT_SIZE else LastUnit(physical_offset, size)

@@ -50,6 +50,11 @@ def field_view(data: Bytes, dtype: Any) -> npt.NDArray[Any]:
     return np.ndarray((max(len(data) - dtype.itemsize + 1, 0),), dtype, data, strides=(1,))
 
 
+def complete_units(data: Bytes, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a view of the complete units of `dtype` at the beginning of `data`."""
+    return data[: len(data) - len(data) % np.dtype(dtype).itemsize].view(dtype)
+
+
 def record_candidates(data: Bytes, physical_offset: int) -> Positions:
     """Return the positions in `data` with a record's magic code and correct offset; `data[0]` has `physical_offset`."""
     at = np.flatnonzero(data == MAGIC[0])

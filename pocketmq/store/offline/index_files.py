@@ -21,6 +21,7 @@ from pocketmq.store.format.layout import (
     INDEX_SLOT_SIZE,
     INDEX_SLOT_STRUCT,
 )
+from pocketmq.store.format.record_chain import complete_units
 from pocketmq.store.offline.file_bytes import FileBytes
 from pocketmq.store.offline.store_folder import DamagedFileError, RowFile, StoreFolder
 
@@ -71,7 +72,7 @@ class IndexFile:
     def entries(self, number: int, count: int) -> Entries:
         """Read entries from `number` on; fewer at the end of the file."""
         data = self.file.read(self.entry_position(number), count * INDEX_ENTRY_SIZE)
-        return data[: len(data) // INDEX_ENTRY_SIZE * INDEX_ENTRY_SIZE].view(INDEX_ENTRY_DTYPE)
+        return complete_units(data, INDEX_ENTRY_DTYPE)
 
     def blocks(self) -> Iterator[tuple[int, Entries]]:
         """Yield all entries in blocks, as (number of the first, entries)."""

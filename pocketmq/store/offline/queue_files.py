@@ -24,7 +24,7 @@ from pocketmq.store.format.layout import (
     dtype_of,
 )
 from pocketmq.store.format.message import QueueKey
-from pocketmq.store.format.record_chain import Bytes, field_view
+from pocketmq.store.format.record_chain import complete_units, field_view
 from pocketmq.store.offline.file_bytes import FileBytes
 from pocketmq.store.offline.log_walk import written_end
 from pocketmq.store.offline.store_folder import DamagedFileError, Row, RowFile, StoreFolder
@@ -38,11 +38,6 @@ UNITS_READ: Final = 1 << 16
 UNITS_READ_FIRST: Final = 256
 _UNIT: Final = CONSUME_QUEUE_UNIT_SIZE
 _EXT_DTYPE: Final = dtype_of(CONSUME_QUEUE_EXT_FIXED)
-
-
-def as_units(data: Bytes) -> Units:
-    """Return the complete units in some bytes."""
-    return data[: len(data) // _UNIT * _UNIT].view(CONSUME_QUEUE_UNIT_DTYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,8 @@ class QueueFile:
         number = max(from_queue_offset - first, 0)
         with self.file.open() as data:
             while number < count:
-                units = as_units(data.read(number * _UNIT, min(wanted, count - number) * _UNIT))
+                block = data.read(number * _UNIT, min(wanted, count - number) * _UNIT)
+                units = complete_units(block, CONSUME_QUEUE_UNIT_DTYPE)
                 written = _written(units)
                 if written:
                     yield first + number, units[:written]
@@ -269,7 +265,7 @@ class QueueFiles:
 
     def units(self, queue_offset: int, count: int) -> Units:
         """Return `count` units from `queue_offset` on, fewer at the end of the files; unwritten units are zero."""
-        return as_units(self.row.read(queue_offset * _UNIT, count * _UNIT))
+        return complete_units(self.row.read(queue_offset * _UNIT, count * _UNIT), CONSUME_QUEUE_UNIT_DTYPE)
 
     def _end(self) -> int:
         for file in reversed(self.row.files):

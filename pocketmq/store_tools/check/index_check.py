@@ -35,6 +35,9 @@ class IndexFileCheck:
     highest: list[int] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
 
+    def differs(self, kind: str, position: int, what: str) -> None:
+        self.findings.differs(kind, self.facts.path, position, what, REPAIR_INDEX)
+
 
 def check_chains(facts: IndexFile) -> IndexFileCheck:
     """Check header, slots and chains of one file. Raises OSError."""
@@ -61,7 +64,7 @@ def check_chains(facts: IndexFile) -> IndexFileCheck:
             what = (
                 f"entry {first + row} has previous entry {found}, but the previous entry of its slot is {int(expected[row])}"
             )
-            check.findings.differs("index chain", check.facts.path, facts.entry_position(first + row), what, REPAIR_INDEX)
+            check.differs("index chain", facts.entry_position(first + row), what)
     _check_slots(check, newest)
     _check_header(check, int(np.count_nonzero(newest)))
     return check
@@ -76,9 +79,7 @@ def _check_slots(check: IndexFileCheck, newest: npt.NDArray[np.int32]) -> None:
     is_newer = (slots >= facts.header.index_count) & ((slots < count_now) | (newest[: len(slots)] == 0))
     for slot in np.flatnonzero((slots != newest[: len(slots)]) & ~is_newer).tolist():
         what = f"slot {slot} contains {int(slots[slot])}, but the newest entry of its chain is {int(newest[slot])}"
-        check.findings.differs(
-            "index slot", check.facts.path, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE, what, REPAIR_INDEX
-        )
+        check.differs("index slot", INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE, what)
 
 
 def _check_header(check: IndexFileCheck, used: int) -> None:
@@ -93,16 +94,10 @@ def _check_header(check: IndexFileCheck, used: int) -> None:
         ("hash_slot_count", header.hash_slot_count, used),
     ):
         if found != right:
-            check.findings.differs(
-                "index header",
-                check.facts.path,
-                0,
-                f"{name} of the header is {found}, but {right} according to the entries",
-                REPAIR_INDEX,
-            )
+            check.differs("index header", 0, f"{name} of the header is {found}, but {right} according to the entries")
     if not header.begin_timestamp_ms <= header.end_timestamp_ms:
         what = f"begin_timestamp_ms {header.begin_timestamp_ms} is later than end_timestamp_ms {header.end_timestamp_ms}"
-        check.findings.differs("index header", check.facts.path, 0, what, REPAIR_INDEX)
+        check.differs("index header", 0, what)
 
 
 @dataclass

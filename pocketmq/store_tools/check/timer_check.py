@@ -9,6 +9,7 @@ from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.format import layout
 from pocketmq.store.format.config_document import decode_document
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.format.record_chain import complete_units
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.timer import timer_check
 from pocketmq.store_tools.check.finding import Findings
@@ -18,6 +19,8 @@ _FROM_LOG: Final = "the next start of a broker rebuilds the timers from the log"
 _UNITS_AT_ONCE: Final = 1 << 16
 _SLOTS_AT_ONCE: Final = 1 << 16
 _DAY_MS: Final = 86_400_000
+_UNIT_SIZE: Final = layout.TIMER_LOG_UNIT_SIZE
+_SLOT_SIZE: Final = layout.TIMER_WHEEL_SLOT_SIZE
 _KINDS: Final = {"timerlog": "timer log", "timerwheel": "timer wheel"}
 _TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
@@ -73,7 +76,7 @@ class TimerCheck:
         if not self._log.min_offset <= log_end <= self._log.end_offset and log_end:
             what = f"log_end is {log_end}, but the timer log has bytes {self._log.min_offset} to {self._log.end_offset}"
             self._add("timercheck", path, 8, what)
-        end = self._timer_queue_end()
+        end = QueueFiles(self._files, (_TIMER_TOPIC, 0)).end
         if not 0 <= queue_offset <= end:
             self._add("timercheck", path, 16, f"queue_offset is {queue_offset}, but the timer topic's queue ends at {end}")
         # The store's clock may be ahead of the file system's.
@@ -83,36 +86,24 @@ class TimerCheck:
             self._add("timercheck", path, 0, what)
         return int(read_time_ms)
 
-    def _timer_queue_end(self) -> int:
-        queue = QueueFiles(self._files, (_TIMER_TOPIC, 0))
-        return queue.end if queue.row.files else 0
-
     # --- timerlog ---------------------------------------------------------------------------------------------------
 
     def _check_log(self) -> None:
         """Check that units have known bits and a size, and point before the CommitLog's end and to an earlier unit."""
         log_end = self._files.log.end_offset
         for file in self._log.files:
-            units_max = max(file.size - layout.TIMER_LOG_BLANK_SIZE, 0) // layout.TIMER_LOG_UNIT_SIZE
+            units_max = max(file.size - layout.TIMER_LOG_BLANK_SIZE, 0) // _UNIT_SIZE
             for first in range(0, units_max, _UNITS_AT_ONCE):
-                count = min(_UNITS_AT_ONCE, units_max - first)
-                data = file.read(first * layout.TIMER_LOG_UNIT_SIZE, count * layout.TIMER_LOG_UNIT_SIZE)
-                units = data[: len(data) // layout.TIMER_LOG_UNIT_SIZE * layout.TIMER_LOG_UNIT_SIZE].view(
-                    layout.TIMER_LOG_UNIT_DTYPE
-                )
+                data = file.read(first * _UNIT_SIZE, min(_UNITS_AT_ONCE, units_max - first) * _UNIT_SIZE)
+                units = complete_units(data, layout.TIMER_LOG_UNIT_DTYPE)
                 written = units["size"] != 0
-                positions = file.start_offset + (first + np.arange(len(units))) * layout.TIMER_LOG_UNIT_SIZE
-                wrong = (units["size"] != layout.TIMER_LOG_UNIT_SIZE) & (units["magic"] != layout.BLANK_MAGIC_CODE)
+                positions = file.start_offset + (first + np.arange(len(units))) * _UNIT_SIZE
+                wrong = (units["size"] != _UNIT_SIZE) & (units["magic"] != layout.BLANK_MAGIC_CODE)
                 wrong |= units["magic"].astype(np.int64) & ~layout.TIMER_MAGIC_BITS != 0
                 wrong |= (units["physical_offset"] < 0) | (units["physical_offset"] >= log_end) | (units["record_size"] <= 0)
                 wrong |= (units["previous_position"] < -1) | (units["previous_position"] >= positions)
                 for number in np.flatnonzero(wrong & written).tolist():
-                    self._add(
-                        "timer log",
-                        file.path,
-                        (first + number) * layout.TIMER_LOG_UNIT_SIZE,
-                        "this is not a valid timer-log unit",
-                    )
+                    self._add("timer log", file.path, (first + number) * _UNIT_SIZE, "this is not a valid timer-log unit")
                 if not written.all():
                     break
 
@@ -124,41 +115,28 @@ class TimerCheck:
         if not os.path.exists(path):
             return
         size = os.path.getsize(path)
-        slot_count = size // layout.TIMER_WHEEL_SLOT_SIZE
-        if not slot_count or size % layout.TIMER_WHEEL_SLOT_SIZE:
-            self._add(
-                "timer wheel",
-                path,
-                -1,
-                f"the file has {size} bytes, which is not a multiple of {layout.TIMER_WHEEL_SLOT_SIZE}",
-            )
+        slot_count = size // _SLOT_SIZE
+        if not slot_count or size % _SLOT_SIZE:
+            what = f"the file has {size} bytes, which is not a multiple of {_SLOT_SIZE}"
+            self._add("timer wheel", path, -1, what)
             return
-        step = _SLOTS_AT_ONCE * layout.TIMER_WHEEL_SLOT_SIZE
+        what = "this slot points outside the timer log, or its time belongs to another slot"
+        step = _SLOTS_AT_ONCE * _SLOT_SIZE
         with self._files.file(path).open() as file:
             for start in range(0, size, step):
                 if file.next_data(start) >= start + step:
                     continue
-                data = file.read(start, step)
-                slots = data[: len(data) // layout.TIMER_WHEEL_SLOT_SIZE * layout.TIMER_WHEEL_SLOT_SIZE].view(
-                    layout.TIMER_WHEEL_SLOT_DTYPE
-                )
-                numbers = start // layout.TIMER_WHEEL_SLOT_SIZE + np.arange(len(slots))
-                filled = slots["time"] > 0
-                wrong = filled & (slots["time"].astype(np.int64) % slot_count != numbers)
-                to_come = filled & (slots["time"].astype(np.int64) * 1000 >= read_time_ms)
+                slots = complete_units(file.read(start, step), layout.TIMER_WHEEL_SLOT_DTYPE)
+                times = slots["time"].astype(np.int64)
+                numbers = start // _SLOT_SIZE + np.arange(len(slots))
+                wrong = (times < 0) | (times > 0) & (times % slot_count != numbers)
+                to_come = (times > 0) & (times * 1000 >= read_time_ms)
                 for name in ("first_position", "last_position"):
                     places = slots[name].astype(np.int64)
                     wrong |= to_come & ((places < -1) | (places >= max(self._log.end_offset, 1)))
                 wrong |= to_come & (slots["first_position"] > slots["last_position"])
-                wrong |= slots["time"] < 0
                 for number in np.flatnonzero(wrong).tolist():
-                    position = start + number * layout.TIMER_WHEEL_SLOT_SIZE
-                    self._add(
-                        "timer wheel",
-                        path,
-                        position,
-                        "this slot points outside the timer log, or its time belongs to another slot",
-                    )
+                    self._add("timer wheel", path, start + number * _SLOT_SIZE, what)
 
 
 def check_level_offsets(files: StoreFiles, findings: Findings) -> None:
@@ -172,11 +150,9 @@ def check_level_offsets(files: StoreFiles, findings: Findings) -> None:
         if not isinstance(offset, int) or not level.isdecimal():
             what = f"level {level} has {offset!r}, which is not a queue offset"
         else:
-            queue = QueueFiles(files, (SCHEDULE_TOPIC, int(level) - 1))
-            end = queue.end if queue.row.files else 0
-            what = (
-                f"level {level} is delivered up to {offset}, but its queue ends at {end}" if not 0 <= offset <= end else ""
-            )
-        if what:
-            advice = "delete it and its .bak: the messages of the levels are then delivered again"
-            findings.differs("delay offsets", path, -1, what, advice)
+            end = QueueFiles(files, (SCHEDULE_TOPIC, int(level) - 1)).end
+            what = f"level {level} is delivered up to {offset}, but its queue ends at {end}"
+            if 0 <= offset <= end:
+                continue
+        advice = "delete it and its .bak: the messages of the levels are then delivered again"
+        findings.differs("delay offsets", path, -1, what, advice)
