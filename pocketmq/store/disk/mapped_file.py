@@ -50,7 +50,6 @@ class MappedFile(FileEnds):
         "region",
         "reserve_step",
         "size",
-        "start_offset",
         "used",
         "view",
     )

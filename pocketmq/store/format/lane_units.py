@@ -10,7 +10,8 @@ class FileEnds(Structure):
     """Numbers of a mapped file. The compiled lane reads and changes them in place, in this layout."""
 
     __slots__ = ()
-    _fields_ = (("wrote", c_int64), ("reserved", c_int64), ("address", c_int64))
+    _fields_ = (("start_offset", c_int64), ("wrote", c_int64), ("reserved", c_int64), ("address", c_int64))
+    start_offset: int
     wrote: int
     reserved: int
     address: int

@@ -275,7 +275,7 @@ impl Pulls {
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -4,6 +4,9 @@
 //! once, and then only its numbers and those of its file are looked at, where the Python objects have them. As long as it has a
 //! tail it is in use.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,6 +20,7 @@ pub type Watched<'py> = Option<(Vec<Bound<'py, PyDict>>, Vec<Bound<'py, PyDict>>
 /// `FileEnds` of Python: numbers of a mapped file.
 #[repr(C)]
 struct FileEnds {
+    start_offset: i64,
     wrote: i64,
     reserved: i64,
     address: i64,
@@ -31,10 +35,18 @@ struct QueueEnds {
     is_dirty: i64,
 }
 
-/// A queue that the lane serves: its key, the ConsumeQueue that it had last, and the address of that one's numbers.
+/// A queue that the lane serves: its key, and the ConsumeQueue that it had last.
 pub struct Known {
     pub key: Py<PyTuple>,
-    queue: Option<(Py<PyAny>, usize)>,
+    queue: Option<Box<Served>>,
+}
+
+struct Served {
+    queue: Py<PyAny>,
+    /// Address of its numbers.
+    address: usize,
+    /// Start offset and path of its last file, if that is written to without a mapping.
+    unmapped: Option<(i64, String)>,
 }
 
 impl Known {
@@ -55,42 +67,39 @@ impl<'py> Queues<'_, 'py> {
     /// does not exist, does not end where the run begins, or cannot be written.
     pub fn append(&self, known: &mut Known, run: &Run, units: &[u8]) -> PyResult<bool> {
         let py = self.all.py();
-        if let Some((queue, address)) = &known.queue {
+        if let Some(served) = &known.queue {
             // SAFETY: the object at hand has its numbers at this address, and this thread has the interpreter's lock.
-            if let Some(is_dirty) = unsafe { write(*address, run, units) } {
-                return if is_dirty { Ok(true) } else { self.set_dirty(queue.bind(py)) };
+            if let Some(is_dirty) = unsafe { write(served, run, units) } {
+                return if is_dirty { Ok(true) } else { self.set_dirty(served.queue.bind(py)) };
             }
         }
-        let Some(queue) = self.look_up(known)? else { return Ok(false) };
+        let Some(served) = self.look_up(known)? else { return Ok(false) };
+        let queue = served.queue.bind(py);
         let arguments = (run.first_offset, PyBytes::new(py, units), run.end_offset);
         match queue.call_method1(intern!(py, "append_packed"), arguments) {
-            Ok(is_appended) if is_appended.is_truthy()? => self.set_dirty(&queue),
+            Ok(is_appended) if is_appended.is_truthy()? => {
+                served.unmapped = queue.call_method0(intern!(py, "unmapped_tail"))?.extract()?;
+                self.set_dirty(queue)
+            }
             Ok(_) => Ok(false),
             Err(error) if error.is_instance_of::<PyOSError>(py) => Ok(false), // the dispatch of requests reports it
             Err(error) => Err(error),
         }
     }
 
-    fn look_up(&self, known: &mut Known) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn look_up<'k>(&self, known: &'k mut Known) -> PyResult<Option<&'k mut Served>> {
         let key = known.key.bind(self.all.py());
-        let found = self.all.get_item(key)?;
-        let is_same = match (&found, &known.queue) {
-            (Some(found), Some((queue, _))) => queue.is(found),
-            _ => false,
-        };
-        if !is_same {
-            known.queue = None;
-            if let Some(queue) = &found {
-                let address = queue.call_method0(intern!(queue.py(), "address"))?.extract()?;
-                known.queue = Some((queue.clone().unbind(), address));
-            }
+        let Some(queue) = self.all.get_item(key)? else { return Ok(None) };
+        if !known.queue.as_ref().is_some_and(|served| served.queue.is(&queue)) {
+            let address = queue.call_method0(intern!(queue.py(), "address"))?.extract()?;
+            known.queue = Some(Box::new(Served { queue: queue.unbind(), address, unmapped: None }));
             if let Some(next) = self.next_offsets.get_item(key)? {
                 // Entered again by the lane's own key: looking that up compares no texts.
                 self.next_offsets.del_item(key)?;
                 self.next_offsets.set_item(key, next)?;
             }
         }
-        Ok(found)
+        Ok(known.queue.as_deref_mut())
     }
 
     fn set_dirty(&self, queue: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -100,27 +109,33 @@ impl<'py> Queues<'_, 'py> {
     }
 }
 
-/// Write the `units` of a run at the end of the queue whose numbers are at `address`, if it has a tail that is mapped and has
-/// enough reserved space, and return whether the queue was dirty before. None, without any effect, if it has not.
+/// Write the `units` of a run at the end of a queue, if it has a tail with enough reserved space that can be written here, and
+/// return whether the queue was dirty before. None, without any effect, if it has not.
 ///
 /// # Safety
 ///
-/// The numbers must be those of a ConsumeQueue, and the caller must have the interpreter's lock.
-unsafe fn write(address: usize, run: &Run, units: &[u8]) -> Option<bool> {
-    let queue = &mut *(address as *mut QueueEnds);
+/// The address must be that of the numbers of a ConsumeQueue, and the caller must have the interpreter's lock.
+unsafe fn write(served: &Served, run: &Run, units: &[u8]) -> Option<bool> {
+    let queue = &mut *(served.address as *mut QueueEnds);
     if queue.tail_address == 0 || queue.max_offset != run.first_offset {
         return None;
     }
     // The queue keeps the file, and forgets this address first.
     let file = &mut *(queue.tail_address as *mut FileEnds);
     let end = file.wrote + units.len() as i64;
-    if file.address == 0 || file.wrote < 0 || end > file.reserved {
+    if file.wrote < 0 || end > file.reserved {
         return None;
     }
-    // The file is mapped there until it forgets the address. No more bytes are reserved than it has, and only this thread writes
-    // queues.
-    let place = (file.address + file.wrote) as *mut u8;
-    std::ptr::copy_nonoverlapping(units.as_ptr(), place, units.len());
+    if file.address != 0 {
+        // The file is mapped there until it forgets the address. No more bytes are reserved than it has, and only this thread
+        // writes queues.
+        let place = (file.address + file.wrote) as *mut u8;
+        std::ptr::copy_nonoverlapping(units.as_ptr(), place, units.len());
+    } else {
+        let (_, path) = served.unmapped.as_ref().filter(|(start_offset, _)| *start_offset == file.start_offset)?;
+        let opened = OpenOptions::new().write(true).open(path).ok()?;
+        opened.write_all_at(units, file.wrote as u64).ok()?;
+    }
     file.wrote = end;
     queue.max_offset += (units.len() / UNIT_SIZE) as i64;
     queue.max_physical_offset = run.end_offset;
