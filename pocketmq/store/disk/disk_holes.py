@@ -24,7 +24,7 @@ _TMPFS_MAGIC: Final = 0x01021994
 _MAP_FIXED: Final = 0x10
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _READ_ONLY: Final = (mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED)
-_OF_FILE: Final = (mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+_PROT: Final = mmap.PROT_READ | mmap.PROT_WRITE
 _MS_SYNC: Final = 4
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.msync.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -95,14 +95,19 @@ def cover(descriptor: int, address: int, size: int) -> None:
         start = end
 
 
-def uncover(descriptor: int, address: int | None, start: int, end: int) -> None:
-    """Map the reserved bytes [start, end) of the file into the mapping at `address`; None if the file is not mapped."""
+def uncover(descriptor: int, address: int | None, start: int, end: int, *, is_resident: bool) -> None:
+    """Map the reserved bytes [start, end) of the file into the mapping at `address`; None if the file is not mapped.
+
+    The pages are resident afterwards only if `is_resident`: of thousands of queues each has most of its reserved space for
+    later.
+    """
     start -= start % mmap.PAGESIZE
-    if address is None:
-        mmap.mmap(descriptor, end - start, _OF_FILE[1], _OF_FILE[0], offset=start).close()
-    else:
-        prot, flags = _OF_FILE
-        _map(address + start, end - start, prot, flags | _MAP_FIXED, descriptor, start)
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+    if address is None or not is_resident:
+        mmap.mmap(descriptor, end - start, flags, _PROT, offset=start).close()
+        flags = mmap.MAP_SHARED
+    if address is not None:
+        _map(address + start, end - start, _PROT, flags | _MAP_FIXED, descriptor, start)
 
 
 def next_data(descriptor: int, start: int, end: int) -> int:

@@ -114,7 +114,8 @@ class _FileRegion(MappedRegion):
     def _uncover(self, descriptor: int, start: int, end: int) -> None:
         # Also if the region was closed in the meantime: the next mapping must not see this range as a hole.
         array = getattr(self, "array", None)
-        disk_holes.uncover(descriptor, None if array is None else array.ctypes.data, start, end)
+        address = None if array is None else array.ctypes.data
+        disk_holes.uncover(descriptor, address, start, end, is_resident=not self._is_random)
         if self._is_locked and array is not None:
             self._lock(array[start:end])
 

@@ -15,6 +15,7 @@ import resource
 import sys
 import threading
 from collections.abc import Sequence
+from time import monotonic
 from typing import Final
 
 from pocketmq.store.disk.mapped_file import MappedFile
@@ -28,6 +29,8 @@ _NO_OVERCOMMIT: Final = 2
 # Bytes at the end of the log that stay resident, as they are used all the time.
 LOG_TAIL_KEPT: Final = 32 << 20
 _PAGE_SIZE: Final = resource.getpagesize()
+# Share of the time that may be spent on releasing the pages of all files.
+_RELEASE_SHARE: Final = 0.02
 
 
 class OpenFiles:
@@ -38,6 +41,7 @@ class OpenFiles:
         self.count_max = max(min(count_max or sys.maxsize, _count_allowed()), 1)
         self._circle: dict[MappedFile, None] = {}
         self._lock = threading.Lock()
+        self._release_again_s = 0.0
 
     @property
     def is_full(self) -> bool:
@@ -70,7 +74,8 @@ class OpenFiles:
             self._circle.pop(file, None)
 
     def release_memory(self, log_files: Sequence[MappedFile], resident_max: int) -> bool:
-        """Above `resident_max` bytes release pages: of the log except its end, then if necessary of all files.
+        """Above `resident_max` bytes release pages: of the log except its end, then if necessary of all files, which with
+        thousands of them is not done in each call.
 
         Returns whether resident memory is still above the limit.
         """
@@ -81,10 +86,15 @@ class OpenFiles:
             file.release_memory(min(file.flushed, tail_start - file.start_offset))
         if resident_memory() <= resident_max:
             return False
+        began_s = monotonic()
+        if began_s < self._release_again_s:
+            return True
         with self._lock:
             files = set(self._circle) - set(log_files)
         for file in files:
             file.release_memory(file.wrote)
+        now_s = monotonic()
+        self._release_again_s = now_s + (now_s - began_s) / _RELEASE_SHARE
         return resident_memory() > resident_max
 
 

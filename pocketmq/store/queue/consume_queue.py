@@ -160,8 +160,8 @@ class ConsumeQueue(QueueEnds):
             self._tail_address = addressof(file)
 
     def unmapped_tail(self) -> tuple[int, str] | None:
-        """Return start offset and path of the file to which units were appended last, if it is not mapped and the compiled lane
-        can write to it; else None."""
+        """Return start offset and path of the file to which units were appended last, if it is not mapped and the lane can
+        write to it; else None."""
         file = self._tail
         path = None if file is None or file.address else file.disk.native_path(file.path)
         return None if file is None or path is None else (file.start_offset, path)
