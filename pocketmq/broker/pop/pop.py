@@ -271,6 +271,8 @@ class PopMessageService:
             popped.rest += rest
             popped.is_behind |= rest > 0
             return
+        if queue_offset == self._store.max_offset(topic, queue_id):
+            return  # as with most queues of a topic that has thousands
         began_s = monotonic()
         result = self._read(topic, queue_id, queue_offset, room, matches, budget)
         took_s = monotonic() - began_s
