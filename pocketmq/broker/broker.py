@@ -21,7 +21,7 @@ from pocketmq.broker.config import BrokerConfig, check
 from pocketmq.broker.config_updates import KEPT_FILE
 from pocketmq.broker.ha.slave_role import routes_of_slave
 from pocketmq.broker.handlers import ROUTES
-from pocketmq.broker.lane import lane_of
+from pocketmq.broker.lane import use_lane
 from pocketmq.broker.services import Services
 from pocketmq.broker.startup.ports import reserve_ports, share
 from pocketmq.broker.startup.priority import run_in_real_time
@@ -229,8 +229,7 @@ class Broker:
             raise StartError(str(error)) from None
         log.info("compiled lane: %s", state)
         if lane is not None and self._server is not None:
-            channels = self._server.channels
-            channels.lane = lane_of(services, lane, frame_size_max, channels.header_size_max)
+            use_lane(self._server.channels, services, lane, frame_size_max)
 
     async def _listen_for_slaves(self, services: Services) -> None:
         """Open the port for slaves. If it is the default port and in use already, no port for slaves is advertised."""

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from socket import socket
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pocketmq.errors import MQError
 from pocketmq.remoting.command import Buffer
@@ -21,6 +22,23 @@ log = logging.getLogger("remoting")
 
 Lane = Callable[["Channel", bytes, list[Buffer]], int]
 """Serves the first requests in the bytes of a connection, appends the answers to the list, returns the bytes served."""
+
+
+class Sockets(Protocol):
+    """Plain connections that are not read and written by the event loop's transports."""
+
+    def connect(self, accepted: socket, channel: "Channel") -> None:
+        """Read and write an accepted connection, which `channel` serves. Raises OSError."""
+
+    def send(self) -> None:
+        """Send the answers that are not those of channels."""
+
+    def note_reads(self) -> None:
+        """Tell the channels when they last received data that they were not given."""
+
+    def close(self) -> None:
+        """Watch the connections no longer. They are closed already."""
+
 
 IDLE_S: Final = 120.0
 """A connection silent for this long in both directions is closed (Apache: serverChannelMaxIdleTimeSeconds)."""
@@ -68,6 +86,8 @@ class Channels:
         self.unwritten: list[Channel] = []
         self.lane: Lane | None = None
         """Function that serves the first requests of a read before they are split into frames; None without a lane."""
+        self.sockets: Sockets | None = None
+        """Reads and writes the plain connections of a server; None: the event loop does."""
         turn.add(Phase.REPLY, self.write)
         self.idle_s = idle_s
         slow_s = limits.slow_connection_seconds
@@ -91,6 +111,8 @@ class Channels:
                 except Exception:  # a failed channel must not hold back the answers of other channels
                     log.exception("dropping %s: its answers cannot be written", channel)
                     channel.abort()
+        if self.sockets is not None:
+            self.sockets.send()
 
     def frame_grew(self, channel: "Channel", size: int, *, is_new: bool) -> None:
         """Report that `channel` holds `size` bytes of an unfinished frame; `is_new`: a different frame than before."""
@@ -159,6 +181,8 @@ class Channels:
             self.drop(channel, f"it sends its unfinished frame slower than {pace}")
         for channel in self._unsent.too_slow(now):
             self.drop(channel, f"it reads its answers slower than {pace}")
+        if self.sockets is not None:
+            self.sockets.note_reads()
         oldest, oldest_silent = now - self.idle_s, now - slow_s
         for channel in list(self.open):
             if channel.closing_s < oldest_silent:

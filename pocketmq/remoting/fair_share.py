@@ -20,7 +20,7 @@ import itertools
 import struct
 import termios
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.runtime.timers import Timers
 
@@ -50,6 +50,26 @@ def unread_in_kernel(descriptor: int) -> int:
     except OSError:
         return 0
     return int(size)
+
+
+class Unread:
+    """Bytes of one connection that its peer has not received, measured at most every UNREAD_KNOWN_S."""
+
+    __slots__ = ("_known_until_s", "_size", "size_max")
+
+    def __init__(self) -> None:
+        self._size = self.size_max = 0
+        """`size_max`: bytes that can be unread at most: those of the last measurement and all that was written since."""
+        self._known_until_s = 0.0
+
+    def measured(self, transport: Any) -> int:
+        """Return the bytes that were unread a moment ago, in the transport and in the kernel."""
+        if (now_s := monotonic()) >= self._known_until_s:
+            socket = transport.get_extra_info("socket")  # None: the peer is in this process
+            in_kernel = 0 if socket is None else unread_in_kernel(socket.fileno())
+            self._size = self.size_max = int(transport.get_write_buffer_size()) + in_kernel
+            self._known_until_s = now_s + UNREAD_KNOWN_S
+        return self._size
 
 
 class FairShare:

@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.tls import ServerTls, send_alert
@@ -47,14 +47,24 @@ class Connection(asyncio.Protocol):
         """Call `callback(connection)` when the connection has ended."""
 
 
+Connect = Callable[[socket.socket, Any], None]
+"""Connects an accepted socket with its protocol."""
+
+
 class Listener:
     """Listening sockets of one port. `make` creates the protocol of a connection."""
 
     def __init__(
-        self, make: Callable[[], Connection], timers: Timers, admission: Admission, silent_s: float | None = None
+        self,
+        make: Callable[[], Connection],
+        timers: Timers,
+        admission: Admission,
+        silent_s: float | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """`silent_s`: maximum time to wait for the first byte of a connection; None: it is not waited for."""
-        self._make = make
+        """`silent_s`: maximum time to wait for the first byte of a connection; None: it is not waited for. `connect` gives a
+        plain connection its protocol; None: the event loop does."""
+        self._make, self._connect_plain = make, connect
         self._timers = timers
         self._admission = admission
         self._loop = asyncio.get_running_loop()
@@ -205,7 +215,10 @@ class Listener:
         return connection
 
     async def _make_channel(self, made: Connection, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
-        await self._loop.connect_accepted_socket(lambda: made, accepted)
+        if self._connect_plain is None:
+            await self._loop.connect_accepted_socket(lambda: made, accepted)
+        else:
+            self._connect_plain(accepted, made)
 
 
 class TlsListener(Listener):
@@ -216,9 +229,15 @@ class TlsListener(Listener):
     """
 
     def __init__(
-        self, make: Callable[[], Connection], timers: Timers, admission: Admission, silent_s: float, tls: ServerTls
+        self,
+        make: Callable[[], Connection],
+        timers: Timers,
+        admission: Admission,
+        silent_s: float,
+        tls: ServerTls,
+        connect: Connect | None = None,
     ) -> None:
-        super().__init__(make, timers, admission, silent_s)
+        super().__init__(make, timers, admission, silent_s, connect)
         self._tls = tls
 
     def _heard(self, accepted: socket.socket, first: bytes) -> None:
@@ -243,6 +262,20 @@ class TlsListener(Listener):
             except ssl.SSLError as error:
                 send_alert(kept, error)
                 raise
+
+
+def listener_of(
+    tls: ServerTls | None,
+    make: Callable[[], Connection],
+    timers: Timers,
+    admission: Admission,
+    silent_s: float,
+    connect: Connect | None,
+) -> Listener:
+    """Return a listener for plain connections, and for TLS if there is a certificate."""
+    if tls is None:
+        return Listener(make, timers, admission, silent_s, connect)
+    return TlsListener(make, timers, admission, silent_s, tls, connect)
 
 
 def admission_of(limits: ConnectionLimits, timers: Timers, descriptors_kept: int) -> Admission:

@@ -21,13 +21,13 @@ from pocketmq.errors import RequestTimeout
 from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, Channels, NeverHeard, NotReading
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
-from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_KNOWN_S, UNREAD_SIZE, unread_in_kernel
+from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE, Unread
 from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
-from pocketmq.remoting.listener import Connection, Listener, TlsListener, admission_of
+from pocketmq.remoting.listener import Connection, Listener, admission_of, listener_of
 from pocketmq.remoting.signature import OURSELVES, Sender
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.timers import Timers
@@ -76,8 +76,7 @@ class Channel(Connection):
         self._waits_for_share = False
         # Number of buffers of `_out` whose sizes are included in `_measured_bytes`.
         self._measured = self._measured_bytes = 0
-        self._unread = self._unread_max = 0
-        self._unread_until_s = 0.0
+        self.unread = Unread()
         self.is_closing = False
         """Whether this side has closed the connection."""
         self.is_closed_by_peer = False
@@ -123,7 +122,7 @@ class Channel(Connection):
                     was_empty = False
                     channels.unwritten.append(self)
                     if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                        self._end_large_turn()
+                        self.end_large_turn()
                         out, was_empty = self._out, not self._out
                 if used == len(joined):
                     return
@@ -146,14 +145,19 @@ class Channel(Connection):
         if was_empty and out:
             channels.unwritten.append(self)
             if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                self._end_large_turn()
+                self.end_large_turn()
         if self._frames_left:
             self._serve_left()
 
-    def _end_large_turn(self) -> None:
+    def end_large_turn(self) -> None:
         """End the turn after a large answer: this peer reads it while the requests of other peers are served."""
         self._channels.turn.run()
         self.is_costly = self.is_costly or self.has_unread(UNREAD_SIZE)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the next byte begins a request, which can be served at once."""
+        return not (self._held or self._frames_left or self.is_costly)
 
     def _serve_now(self, found: list[Frame], out: list[Buffer]) -> None:
         """Serve the requests of a read, until one shows that the connection is costly or must not be served further."""
@@ -302,19 +306,12 @@ class Channel(Connection):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that the peer had not received at most UNREAD_KNOWN_S ago, with those in the kernel's send buffer."""
-        if not self.is_open or self._transport.is_closing():
-            return 0
-        if (now_s := monotonic()) >= self._unread_until_s:
-            socket = self._transport.get_extra_info("socket")  # None: the peer is in this process
-            in_kernel = 0 if socket is None else unread_in_kernel(socket.fileno())
-            self._unread = self._unread_max = int(self._transport.get_write_buffer_size()) + in_kernel
-            self._unread_until_s = now_s + UNREAD_KNOWN_S
-        return self._unread
+        """Bytes that the peer had not received a moment ago, with those in the kernel's send buffer."""
+        return self.unread.measured(self._transport) if self.is_open and not self._transport.is_closing() else 0
 
     def has_unread(self, size: int) -> bool:
         """Return whether more than `size` bytes are unread. Asks the kernel only if so many can be unread."""
-        return self._unread_max > size and self.unread_bytes > size
+        return self.unread.size_max > size and self.unread_bytes > size
 
     @property
     def is_writable(self) -> bool:
@@ -402,11 +399,11 @@ class Channel(Connection):
         if transport.is_closing():
             return
         if len(out) == 1:
-            self._unread_max += len(out[0])
+            self.unread.size_max += len(out[0])
             transport.write(out[0])
         else:
             size = sum(map(len, out))
-            self._unread_max += size
+            self.unread.size_max += size
             transport.writelines((b"".join(out),) if size <= JOIN_MAX else out)
         if self._is_paused and self.is_open:
             limit = self._channels.limits.max_unsent_bytes_per_connection
@@ -468,10 +465,8 @@ class RemotingServer:
         dispatcher = Dispatcher(self._services, self._table, refused) if refused else self.dispatcher
         make, timers = partial(Channel, self.channels, dispatcher), self.channels.timers
         silent_s = min(self.channels.idle_s, self.channels.limits.slow_connection_seconds)
-        if self._tls is None:
-            listener = Listener(make, timers, self._admission, silent_s)
-        else:
-            listener = TlsListener(make, timers, self._admission, silent_s, self._tls)
+        connect = None if self.channels.sockets is None else self.channels.sockets.connect
+        listener = listener_of(self._tls, make, timers, self._admission, silent_s, connect)
         port = await listener.listen(host, port)
         self.listeners.append(listener)
         return port
@@ -498,3 +493,5 @@ class RemotingServer:
             log.info("dropping %s: it did not read its remaining answers within %g s", channel, CLOSE_MAX_S)
             channel.abort()
         await asyncio.sleep(0)
+        if self.channels.sockets is not None:
+            self.channels.sockets.close()

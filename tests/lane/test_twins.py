@@ -17,12 +17,12 @@ COUNT = int(os.environ.get("LANE_REQUESTS", "15000"))
 READ_SIZES = (1, 7, 64, 700, 4096, 65536)
 
 
-async def run(seed: int, count: int) -> Twins:
+async def run(seed: int, count: int, *, with_sockets: bool = False) -> Twins:
     """Send `count` random requests of a seed in reads of random sizes, some turns with several reads. With odd seeds fewer
     files are mapped than are in use."""
     rng = random.Random(seed)
     sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 300}
-    twins = Twins(**sizes, mapped_file_open_max=6 if seed % 2 else 0)
+    twins = Twins(with_sockets=with_sockets, **sizes, mapped_file_open_max=6 if seed % 2 else 0)
     frames = requests(seed)
     while count > 0:
         for connection in rng.sample(range(4), rng.randrange(1, 4)):
@@ -33,6 +33,7 @@ async def run(seed: int, count: int) -> Twins:
             for at in range(0, len(data), size):
                 await twins.receive(connection, data[at : at + size])
         twins.end_turn()
+        await asyncio.sleep(0)  # connections that were closed end
         twins.advance(rng.choice((0, 1, 1000)))
     return twins
 
@@ -42,6 +43,29 @@ async def test_random_requests_give_the_same_bytes(seed):
     twins = await run(seed, COUNT // 4)
     twins.compare_files()
     assert twins.laned.in_lane > 0
+    twins.close()
+
+
+@pytest.mark.parametrize("seed", range(4, 6))
+async def test_random_requests_through_sockets_of_the_lane_give_the_same_bytes(seed):
+    twins = await run(seed, COUNT // 8, with_sockets=True)
+    twins.compare_files()
+    assert twins.laned.in_sockets > 0
+    twins.close()
+
+
+async def test_request_that_arrives_in_two_parts_is_served_once_wherever_it_is_split():
+    twins = Twins(with_sockets=True)
+    rng = random.Random(3)
+    frames = [frame for frame in itertools.islice(requests(3), 40) if len(frame) < 700][:6]
+    for frame in frames:
+        for at in range(1, len(frame)):
+            await twins.receive(0, frame[:at])
+            await twins.receive(0, frame[at:] + rng.choice((b"", frame)))
+            if rng.random() < 0.3:
+                twins.end_turn()
+                await asyncio.sleep(0)
+    twins.end_turn()
     twins.close()
 
 

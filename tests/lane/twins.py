@@ -1,17 +1,24 @@
 """Two brokers with the same clock, one with the compiled lane and one without, that must do the same with the same bytes."""
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import random
 import shutil
+import socket
+import sys
+import termios
 from itertools import count
 from math import inf
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from pocketmq.broker.handlers import ROUTES
-from pocketmq.broker.lane import lane_of
+from pocketmq.broker.lane import ordinary_sends
+from pocketmq.broker.lane.sockets import LaneSockets
 from pocketmq.lane import compiled_lane
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.channels import Channels
@@ -20,10 +27,13 @@ from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.server import Channel
 from tests.broker.data_path import DataPath
+from tests.patience import PATIENCE_S
 
 # In CI a lane that was not built though cargo is there is a failure.
 IS_MISSING = compiled_lane()[0] is None and not (os.environ.get("CI") and shutil.which("cargo"))
 needs_lane = pytest.mark.skipif(IS_MISSING, reason="the compiled lane is not built")
+HOST = "127.77.1.1"
+"""Address of the clients, which no other process uses: they choose their ports, as these are in the records."""
 FOLDERS = ("commitlog", "consumequeue", "index")
 
 
@@ -32,14 +42,28 @@ class Transport:
 
     def __init__(self, port: int) -> None:
         self.written = bytearray()
-        self.is_closed = False
-        self._peer = ("127.0.0.1", port)
+        self.is_closed = self.is_paused = False
+        self._peer = (HOST, port)
 
     def get_extra_info(self, name: str) -> Any:
         return self._peer if name == "peername" else None
 
     def set_write_buffer_limits(self, high: int) -> None:
         """Nothing is ever buffered."""
+
+    def receive(self, channel: Channel, data: bytes) -> None:
+        """Pass bytes of the peer to the channel."""
+        channel.data_received(data)
+
+    def ended(self, channel: Channel) -> None:
+        """Report the end of the connection."""
+        channel.connection_lost(None)
+
+    def got(self, size: int) -> bytes:
+        """Return what was written since the last call, whatever its size."""
+        data = bytes(self.written)
+        self.written.clear()
+        return data
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -65,10 +89,67 @@ class Transport:
     abort = close
 
 
-class Side:
-    """One of the brokers, with its connections."""
+class Wire:
+    """A connection through the kernel whose server end the compiled lane reads and writes."""
 
-    def __init__(self, *, with_lane: bool, topics: list[TopicConfig], **store: Any) -> None:
+    def __init__(self, sockets: LaneSockets, channel: Channel, port: int) -> None:
+        self._sockets, self._channel = sockets, channel
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self._client = socket.socket()
+            self._client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._client.bind((HOST, port))
+            self._client.connect(listening.getsockname())
+            self._accepted, _ = listening.accept()
+        for end in (self._client, self._accepted):
+            end.setblocking(False)
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sockets.connect(self._accepted, channel)
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._channel.is_open or self._channel._transport.is_closing()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether bytes would stay in the kernel."""
+        return self._channel._unread_because != 0
+
+    def receive(self, channel: Channel, data: bytes) -> None:
+        """Send bytes to the channel, and let the lane read them."""
+        there = in_kernel(self._accepted)
+        self._client.sendall(data)
+        end_s = monotonic() + PATIENCE_S
+        while in_kernel(self._accepted) < there + len(data) and monotonic() < end_s:
+            """The kernel passes the bytes on."""
+        self._sockets._ready()
+
+    def ended(self, channel: Channel) -> None:
+        """The loop reports the end of the connection."""
+        self._client.close()
+
+    def got(self, size: int) -> bytes:
+        """Return what the server has sent since the last call: `size` bytes, unless these do not come."""
+        data, end_s = b"", monotonic() + PATIENCE_S
+        with contextlib.suppress(ConnectionResetError):
+            while len(data) < size and monotonic() < end_s:
+                with contextlib.suppress(BlockingIOError):
+                    data += self._client.recv(1 << 20)
+            with contextlib.suppress(BlockingIOError):
+                data += self._client.recv(1 << 20)
+        return data
+
+
+def in_kernel(end: socket.socket) -> int:
+    """Return the number of bytes that have arrived and are not read."""
+    return int.from_bytes(fcntl.ioctl(end.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+class Side:
+    """One of the brokers, with its connections. `with_sockets`: they are those of the lane."""
+
+    def __init__(
+        self, *, with_lane: bool, topics: list[TopicConfig], with_sockets: bool = False, **store: Any
+    ) -> None:  # fmt: skip
         self.path = DataPath(**store)
         services = self.services = self.path.services
         services.delays.stop()  # timers of the real clock would deliver on one side earlier than on the other
@@ -77,13 +158,18 @@ class Side:
         self.channels = Channels(services.turn, services.timers, limits=ConnectionLimits(), is_server=True)
         services.topics.update(*topics)
         self._dispatcher = Dispatcher(services, ROUTES)
-        self._connections: dict[int, tuple[Channel, Transport]] = {}
+        self._connections: dict[int, tuple[Channel, Transport | Wire]] = {}
         self.in_lane = 0
         """Number of bytes that the lane served."""
+        self.in_sockets = 0
+        """Bytes of the records of requests that came through no channel."""
         if with_lane:
             lane, _ = compiled_lane()
-            self._lane = lane_of(services, lane, FRAME_SIZE_MAX, self.channels.header_size_max)
+            self._sends = ordinary_sends(services, lane, FRAME_SIZE_MAX, self.channels.header_size_max)
             self.channels.lane = self._serve
+            if with_sockets:
+                self._sockets = LaneSockets(self._serve_ready, lane.Sockets, services.turn, services.clock)
+                self.channels.sockets = self._sockets
 
     def _arm(self) -> None:
         """Begin a turn, which ends where the test says, on both sides."""
@@ -92,33 +178,47 @@ class Side:
             turn.began_s = next(self._turns)
 
     def _serve(self, channel: Channel, data: bytes, out: list[Any]) -> int:
-        used = self._lane(channel, data, out)
+        used = self._sends.serve(channel, data, out)
         self.in_lane += used
         return used
+
+    def _serve_ready(self, sockets: Any, now_s: float) -> Any:
+        tail = self.services.store.commit_log.tail
+        before = tail.end_offset
+        found = self._sends.serve_ready(sockets, now_s)
+        self.in_sockets += tail.end_offset - before
+        return found
 
     async def receive(self, number: int, data: bytes) -> None:
         """Receive bytes over connection `number`, and serve all their requests."""
         channel, transport = self._connections.get(number) or self._connect(number)
-        channel.data_received(data)
-        while channel._frames_left and channel.is_open and not transport.is_closed:
+        transport.receive(channel, data)
+        while (channel._frames_left or transport.is_paused) and channel.is_open and not transport.is_closed:
             await asyncio.sleep(0)
 
-    def _connect(self, number: int) -> tuple[Channel, Transport]:
-        channel, transport = Channel(self.channels, self._dispatcher), Transport(40_000 + number)
-        channel.connection_made(transport)
+    def _connect(self, number: int) -> tuple[Channel, Transport | Wire]:
+        channel, port = Channel(self.channels, self._dispatcher), 40_000 + number
+        transport: Transport | Wire
+        if self.channels.sockets is None:
+            transport = Transport(port)
+            channel.connection_made(transport)
+        else:
+            transport = Wire(self._sockets, channel, port)
         self._connections[number] = channel, transport
         return channel, transport
 
-    def end_turn(self) -> dict[int, bytes]:
-        """End the turn; return what each connection got in it. Closed connections are replaced at their next use."""
+    def end_turn(self, expected: dict[int, bytes] | None = None) -> dict[int, bytes]:
+        """End the turn; return what each connection got in it. Closed connections are replaced at their next use.
+
+        `expected`: what each gets; one of the kernel waits until so much has arrived.
+        """
         self.services.turn.run()
         got = {}
         for number, (channel, transport) in tuple(self._connections.items()):
-            if transport.written:
-                got[number] = bytes(transport.written)
-                transport.written.clear()
+            if data := transport.got(len((expected or {}).get(number, b""))):
+                got[number] = data
             if transport.is_closed:
-                channel.connection_lost(None)
+                transport.ended(channel)
                 del self._connections[number]
         return got
 
@@ -151,14 +251,19 @@ class Side:
 
     def close(self) -> None:
         self.channels.close()
+        if self.channels.sockets is not None:
+            self.channels.sockets.close()
+            for channel, wire in self._connections.values():
+                wire.ended(channel)
 
 
 class Twins:
     """Both sides; each step is taken by both, and compared."""
 
-    def __init__(self, topics: list[TopicConfig] | None = None, **store: Any) -> None:
+    def __init__(self, topics: list[TopicConfig] | None = None, *, with_sockets: bool = False, **store: Any) -> None:
         topics = topics or [TopicConfig("Narrow", 1, 1), TopicConfig("Multi", 4, 4, topic_filter_type="MULTI_TAG")]
-        self.twin, self.laned = (Side(with_lane=lane, topics=topics, **store) for lane in (False, True))
+        self.twin = Side(with_lane=False, topics=topics, **store)
+        self.laned = Side(with_lane=True, topics=topics, with_sockets=with_sockets, **store)
         self._seeds = random.Random(7)
 
     async def receive(self, number: int, data: bytes) -> None:
@@ -170,7 +275,8 @@ class Twins:
 
     def end_turn(self) -> None:
         """End the turn of both sides, and compare what they answered and where log and queues end."""
-        answers, laned = self.twin.end_turn(), self.laned.end_turn()
+        answers = self.twin.end_turn()
+        laned = self.laned.end_turn(answers)
         assert laned == answers
         assert self.laned.state() == self.twin.state()
 

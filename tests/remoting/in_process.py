@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 
+from pocketmq.broker.lane.sockets import LaneSockets
+from pocketmq.lane import compiled_lane
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.runtime.clock import SystemClock
@@ -23,13 +25,20 @@ async def until(condition: Callable[[], object], deadline_s: float = PATIENCE_S)
 
 
 @contextlib.asynccontextmanager
-async def in_process() -> AsyncIterator[SimpleNamespace]:
-    """`await serve(table, services, ...)` -> (server, address); `client(table)` -> RemotingClient; closed at the end."""
+async def in_process(*, in_lane: bool = False) -> AsyncIterator[SimpleNamespace]:
+    """`await serve(table, services, ...)` -> (server, address); `client(table)` -> RemotingClient; closed at the end.
+
+    `in_lane`: plain connections of servers are read and written by the compiled lane.
+    """
     loop = asyncio.get_running_loop()
     timers, made = Timers(SystemClock(), loop), []
 
     async def serve(table, services=None, port=0, **options):
-        server = RemotingServer(services, table, Turn(loop), timers, **options)
+        turn = Turn(loop)
+        server = RemotingServer(services, table, turn, timers, **options)
+        if in_lane:
+            sockets = compiled_lane()[0].Sockets
+            server.channels.sockets = LaneSockets(lambda sockets, now_s: sockets.next(), sockets, turn, timers.clock)
         made.append(server)
         port = await server.listen("127.0.0.1", port)
         return server, f"127.0.0.1:{port}"

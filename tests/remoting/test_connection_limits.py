@@ -25,6 +25,8 @@ from tests.remoting.test_remoting_server import ECHO, HOLD, Raw, table
 MIB = 1 << 20
 PUSHED = 40
 
+BOTH_TRANSPORTS = True
+
 
 async def unfinished(address, size, sent):
     """Open a connection that has sent part of a frame."""

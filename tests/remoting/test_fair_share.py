@@ -10,6 +10,8 @@ from tests.remoting.test_remoting_server import ECHO, Raw, table
 SLOW = 90
 COUNT = 40
 
+BOTH_TRANSPORTS = True
+
 
 def slow_table(served):
     def slow(services, request):

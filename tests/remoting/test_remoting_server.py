@@ -16,6 +16,8 @@ from tests.patience import PATIENCE_S
 
 ECHO, HOLD, BIG, ASK_BACK = 1, 2, 3, 4
 
+BOTH_TRANSPORTS = True
+
 
 def table(held=None):
     def hold(services, request):

@@ -4,12 +4,23 @@ from typing import Any
 
 from pocketmq.broker.lane.pulls import OrdinaryPulls
 from pocketmq.broker.lane.sends import OrdinarySends
+from pocketmq.broker.lane.sockets import LaneSockets
 from pocketmq.broker.services import Services
-from pocketmq.remoting.channels import Lane
+from pocketmq.remoting.channels import Channels
 
 
-def lane_of(services: Services, compiled: Any, frame_size_max: int, header_size_max: int) -> Lane:
-    """Return the function that serves the first requests of a read. `compiled` is the compiled module; the sizes are the
-    limits of a frame and of its header."""
+def ordinary_sends(services: Services, compiled: Any, frame_size_max: int, header_size_max: int) -> OrdinarySends:
+    """Return the part that serves the first requests of a read.
+
+    `compiled` is the compiled module; the sizes are the limits of a frame and of its header.
+    """
     serve_pulls = OrdinaryPulls(services, compiled.Pulls, header_size_max).serve
-    return OrdinarySends(services, compiled.Lane, frame_size_max, header_size_max, serve_pulls).serve
+    return OrdinarySends(services, compiled.Lane, frame_size_max, header_size_max, serve_pulls)
+
+
+def use_lane(channels: Channels, services: Services, compiled: Any, frame_size_max: int) -> None:
+    """Let the compiled lane serve the ordinary requests of `channels`, and read and write their plain connections."""
+    sends = ordinary_sends(services, compiled, frame_size_max, channels.header_size_max)
+    channels.lane = sends.serve
+    if hasattr(compiled, "Sockets"):  # only on Linux
+        channels.sockets = LaneSockets(sends.serve_ready, compiled.Sockets, services.turn, services.clock)

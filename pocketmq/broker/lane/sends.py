@@ -5,6 +5,7 @@ A send is *ordinary* if its topic exists, its answer need not wait
 requests, take the Python path, which would serve ordinary sends with the same result.
 """
 
+import logging
 from collections.abc import Iterable
 from math import inf
 from typing import Any, Final
@@ -22,6 +23,8 @@ from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT
 from pocketmq.remoting.server import Channel
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
+
+log = logging.getLogger("broker")
 
 PLAIN_PROPERTIES: Final = frozenset(
     (
@@ -65,17 +68,10 @@ class OrdinarySends:
         """Serve the ordinary sends at the front of `data`, and append the answers to `out`. Return the bytes served."""
         if data.startswith(_PULL, _HEAD_SIZE):
             return self._serve_pulls(channel, data, out)
-        tail, began_s = self._tail, self._turn.began_s
-        if not self._gate.is_open or began_s < tail.busy_until_s or channel.last_active - began_s > self._late_s:
+        if channel.last_active - self._turn.began_s > self._late_s or not self._can_serve():
             return 0
-        if began_s != self._checked_s:
-            self._checked_s, self._is_ready = began_s, self._check()
-        if not self._is_ready:
-            return 0
-        commit_log, served = self._log, 0
-        store_time_ms = self._clock.message_time_ms()
-        if store_time_ms < commit_log.last_store_timestamp_ms:
-            store_time_ms = commit_log.last_store_timestamp_ms
+        tail, commit_log, served = self._tail, self._log, 0
+        store_time_ms = max(self._clock.message_time_ms(), commit_log.last_store_timestamp_ms)
         while True:
             offset = tail.end_offset
             used, end_offset, unknown = self._lane.serve(
@@ -89,6 +85,34 @@ class OrdinarySends:
                 served += int(used)
             if unknown is None or not self._learn(unknown):
                 return served
+
+    def serve_ready(self, sockets: Any, now_s: float) -> Any:
+        """Serve the ordinary sends of the ready `sockets` up to one for which something else must be done; return that."""
+        tail, commit_log = self._tail, self._log
+        offset, late_s = tail.end_offset, self._turn.began_s + self._late_s - now_s
+        if late_s < 0 or offset > tail.write_beyond or not self._can_serve():
+            return sockets.next()
+        store_time_ms = max(self._clock.message_time_ms(), commit_log.last_store_timestamp_ms)
+        end_offset, found = sockets.serve(
+            self._lane, offset, commit_log.plain_end - offset, store_time_ms, tail.write_beyond, late_s, tail.unwritten
+        )
+        if end_offset != offset:
+            commit_log.last_store_timestamp_ms, tail.end_offset, tail.has_units = store_time_ms, end_offset, True
+            if end_offset > tail.write_beyond:
+                try:
+                    tail.write()
+                except OSError:  # what was read is passed on all the same; the Python path meets the same error
+                    log.exception("records of the lane cannot be written yet")
+        return found
+
+    def _can_serve(self) -> bool:
+        """Return whether no send has to wait or is refused at present."""
+        began_s = self._turn.began_s
+        if not self._gate.is_open or began_s < self._tail.busy_until_s:
+            return False
+        if began_s != self._checked_s:
+            self._checked_s, self._is_ready = began_s, self._check()
+        return self._is_ready
 
     def _check(self) -> bool:
         """Return whether sends need no decision in this turn, and prepare the lane for it."""

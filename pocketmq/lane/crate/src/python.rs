@@ -13,7 +13,7 @@ use crate::queues::{is_watched, Known, Queues, Watched};
 use crate::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
 
 /// Next offsets in the dict of the log's end, by the keys of the topics' queues.
-struct DictOffsets<'a, 'py> {
+pub struct DictOffsets<'a, 'py> {
     dict: &'a Bound<'py, PyDict>,
     queues: &'a [Vec<Known>],
 }
@@ -40,11 +40,22 @@ type Served = (usize, i64, Option<String>);
 type PyArrival = (Py<PyTuple>, i64, Vec<i64>, i64);
 
 #[pyclass]
-struct Lane {
+pub struct Lane {
     server: Server,
     /// The queues of each topic, by the topic's number.
     queues: Vec<Vec<Known>>,
     next_offsets: Py<PyDict>,
+}
+
+impl Lane {
+    /// The server, and the offsets with which it serves.
+    pub fn parts<'a, 'py>(&'a mut self, dict: &'a Bound<'py, PyDict>) -> (&'a mut Server, DictOffsets<'a, 'py>) {
+        (&mut self.server, DictOffsets { dict, queues: &self.queues })
+    }
+
+    pub fn next_offsets(&self) -> &Py<PyDict> {
+        &self.next_offsets
+    }
 }
 
 #[pymethods]
@@ -103,6 +114,8 @@ impl Lane {
         let py = data.py();
         let mut place = Place { physical_offset: offset, room, store_time_ms, born_host: born_host.as_bytes() };
         let dict = self.next_offsets.bind(py);
+        self.server.records.clear();
+        self.server.answers.clear();
         let (used, stop) = self.server.serve(data.as_bytes(), &mut place, &mut DictOffsets { dict, queues: &self.queues });
         if used > 0 {
             records.append(PyBytes::new(py, &self.server.records))?;
@@ -275,11 +288,13 @@ impl Pulls {
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 3;
+const INTERFACE: u32 = 4;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Lane>()?;
+    #[cfg(target_os = "linux")]
+    module.add_class::<crate::python_sockets::Sockets>()?;
     module.add_class::<Pulls>()
 }

@@ -206,11 +206,9 @@ impl Server {
         number
     }
 
-    /// Serve the ordinary sends at the front of `data`: fill `records` and `answers`, add units and hashes, move `place`.
+    /// Serve the ordinary sends at the front of `data`: add to `records`, `answers`, units and hashes, move `place`.
     /// Return the number of bytes served and why it stopped.
     pub fn serve(&mut self, data: &[u8], place: &mut Place, offsets: &mut impl NextOffsets) -> (usize, Stop) {
-        self.records.clear();
-        self.answers.clear();
         let (mut at, mut stop) = (0, Stop::Done);
         if place.born_host.len() == HOST_SIZE {
             let mut scratch = std::mem::take(&mut self.scratch);
