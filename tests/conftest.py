@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,18 +106,21 @@ LONGEST_FILES = (
 SLOW_FILES = frozenset(
     {
         "test_acting_kill.py", "test_acting_master.py", "test_any_accidents.py", "test_any_requests.py",
-        "test_client_failover.py", "test_connection_limits.py", "test_creation_rate.py", "test_damaged_store.py",
-        "test_fair_share.py", "test_fastjson.py", "test_fuzz.py", "test_hostile_headers.py", "test_hostile_peers.py",
-        "test_header.py", "test_level_mark.py", "test_pop_waiting.py", "test_promotion.py", "test_registration.py",
-        "test_timer_accidents.py", "test_timer_damage.py", "test_transaction_accidents.py",
+        "test_broker_golden_replay.py", "test_client_failover.py", "test_config_updates.py", "test_connection_limits.py",
+        "test_consumer_trace.py", "test_creation_rate.py", "test_damaged_store.py", "test_fair_share.py",
+        "test_fastjson.py", "test_fuzz.py", "test_header.py", "test_healthy_stores.py", "test_hostile_headers.py",
+        "test_hostile_peers.py", "test_large_messages.py", "test_large_tables.py", "test_level_mark.py",
+        "test_pop_waiting.py", "test_promotion.py", "test_registration.py", "test_timer_accidents.py",
+        "test_timer_damage.py", "test_transaction_accidents.py", "test_work_budget.py",
     }
 )  # fmt: skip
 """Test files that need no JVM, Go or Spark but take more than a few seconds; `make test-quick` skips them."""
 
 
 SPARK_ANALYTICS = "tests/spark_analytics/"
-NO_SESSION = ("bodies", "cluster", "connect", "log_end", "log_reading", "lost_bytes", "newcomer", "notebook", "options",
-              "queue_pruning", "session", "stream_kill", "worker_daemon")  # fmt: skip
+NO_SESSION = ("bodies", "broker_names", "cluster", "connect", "coordinates", "log_end", "log_reading", "lost_bytes",
+              "newcomer", "notebook", "options", "page", "queue_pruning", "session", "stream_backfill", "stream_kill",
+              "worker_daemon")  # fmt: skip
 """Files of `SPARK_ANALYTICS` whose tests do not use the shared Spark session: `test_spark_X.py`, `test_jvm_X.py`."""
 
 
@@ -134,7 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_in_session(nodeid: str) -> bool:
     """Return whether a test is in a file that uses the shared Spark session."""
     path = nodeid.partition("::")[0]
-    return path.startswith(SPARK_ANALYTICS) and not path.removesuffix(".py").endswith(NO_SESSION)
+    name = re.sub(r"^test_(spark|jvm)_", "", Path(path).stem)
+    return path.startswith(SPARK_ANALYTICS) and name not in NO_SESSION
 
 
 INTEROP = "tests/interop/"

@@ -197,11 +197,12 @@ def _missing(before: Any, after: Any, path: str = "") -> Iterable[str]:
 def complaints(log: Path) -> dict[str, int]:
     """Count the warnings and errors of Apache's store, by level and text.
 
-    Other parts of its broker also log what a busy machine or its own shutdown causes, such as connections that end.
+    Other parts of its broker also log what a busy machine or its own shutdown causes, such as connections that end; and the
+    store how long a put took, if it took long.
     """
     counts: dict[str, int] = defaultdict(int)
     for line in log.read_text(errors="replace").splitlines():
         found = re.match(r"[\d-]+ [\d:,]+ (WARN|ERROR) RocketmqStore(?:Error)? (.*)", line)
-        if found:
+        if found and not re.search(r"(elapsed|cost) time\(ms\)=", found[2]):
             counts[f"{found[1]} {found[2]}"] += 1
     return dict(counts)

@@ -1,7 +1,8 @@
 """Amount of tests: the default run, or all cases with POCKETMQ_LONG=true, which `make test-long` sets.
 
 The default run shows each kind of case. The long one has the other combinations of the same kinds: more random cases, the
-second version of Apache where both behave alike, both ways to end a broker. Tests marked `long` run only there.
+second version of Apache or of a client where both behave alike, the second engine of a command, both ways to end a broker.
+Tests marked `long` run only there.
 """
 
 import os
