@@ -38,9 +38,11 @@ from pocketmq.store.format.layout import (
 # Array with dtype CONSUME_QUEUE_UNIT_DTYPE.
 Units = npt.NDArray[np.void]
 
-_BLANK_UNIT: Final = CONSUME_QUEUE_UNIT_STRUCT.pack(0, BLANK_UNIT_SIZE, 0)
+_BLANK: Final = (0, BLANK_UNIT_SIZE, 0)
+_BLANK_UNIT: Final = CONSUME_QUEUE_UNIT_STRUCT.pack(*_BLANK)
 # Number of newest files that recovery reads, as in Apache (ConsumeQueue.recover); older files have been synced.
 _FILES_RECOVERED: Final = 3
+_UNITS_SCANNED_AT_FIRST: Final = 256
 _UNITS_SCANNED_AT_ONCE: Final = 4096
 _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 
@@ -259,7 +261,7 @@ class ConsumeQueue(QueueEnds):
         self.max_physical_offset = 0
         first = max(len(files.files) - _FILES_RECOVERED, 0)
         # If a power cut left a file without units, the file before it may be incomplete, too.
-        while first and _is_invalid(_unit_of(files.files[first], 0)):
+        while first and _is_invalid(_first_unit(files.files[first])):
             first -= 1
         for file in files.files[first:]:
             wrote, physical_end = _valid_size(file)
@@ -275,7 +277,8 @@ class ConsumeQueue(QueueEnds):
                 break
         self.max_offset = files.max_offset // _UNIT_SIZE
         self.min_offset = files.min_offset // _UNIT_SIZE
-        self._min_unit_physical_offset = -1
+        unit = _first_unit(files.files[0]) if self.max_offset > self.min_offset else _BLANK
+        self._min_unit_physical_offset = -1 if _is_invalid(unit) or _is_blank(unit) else unit[0]
         self.correct_min_offset(0)
         # Most queues need only their offsets in memory, so the files do not stay mapped.
         self.close()
@@ -356,8 +359,8 @@ class ConsumeQueue(QueueEnds):
         """
 
         def reached(file: MappedFile, index: int) -> bool:
-            unit = found, size, _ = _unit_of(file, index)
-            return _is_invalid(unit) or (found >= physical_offset and (found != 0 or size != BLANK_UNIT_SIZE))
+            unit = _unit_of(file, index)
+            return _is_invalid(unit) or (unit[0] >= physical_offset and not _is_blank(unit))
 
         for file in self._open().files:
             count = file.wrote // _UNIT_SIZE
@@ -399,6 +402,16 @@ def _unit_of(file: MappedFile, index: int) -> tuple[int, int, int]:
     return physical_offset, size, tags_code
 
 
+def _first_unit(file: MappedFile) -> tuple[int, int, int]:
+    """Return the first unit without mapping the file."""
+    physical_offset, size, tags_code = CONSUME_QUEUE_UNIT_STRUCT.unpack(file.disk.read_range(file.path, 0, _UNIT_SIZE))
+    return physical_offset, size, tags_code
+
+
+def _is_blank(unit: tuple[int, int, int]) -> bool:
+    return unit[:2] == _BLANK[:2]
+
+
 def _is_invalid(unit: tuple[int, int, int]) -> bool:
     """Return whether a unit is invalid by the rule of `_valid_size`."""
     return unit[0] < 0 or unit[1] <= 0
@@ -409,19 +422,21 @@ def _valid_size(file: MappedFile) -> tuple[int, int]:
 
     A unit is valid under the same rule as in Apache's ConsumeQueue.recover: offset >= 0 and size > 0. This includes blank
     units, but unlike there a blank unit does not count as a record; in Apache it can yield an end offset of 2 GiB.
+
+    The file is not mapped, which would take several times as long.
     """
-    units = file.array[: file.size - file.size % _UNIT_SIZE].view(CONSUME_QUEUE_UNIT_DTYPE)
-    count = 0
+    count, last = 0, _BLANK
+    step = _UNITS_SCANNED_AT_FIRST
     # In steps, so that of a nearly empty file of 300,000 units only the first few pages are read.
-    while count < len(units):
-        part = units[count : count + _UNITS_SCANNED_AT_ONCE]
-        invalid = np.flatnonzero((part["physical_offset"] < 0) | (part["size"] <= 0))
-        if len(invalid):
-            count += int(invalid[0])
+    while count < file.size // _UNIT_SIZE:
+        begin = count * _UNIT_SIZE
+        data = file.disk.read_range(file.path, begin, min(step * _UNIT_SIZE, file.size - begin) // _UNIT_SIZE * _UNIT_SIZE)
+        units = np.frombuffer(data, CONSUME_QUEUE_UNIT_DTYPE)
+        invalid = np.flatnonzero((units["physical_offset"] < 0) | (units["size"] <= 0))
+        found = int(invalid[0]) if len(invalid) else len(units)
+        if found:
+            count, last = count + found, CONSUME_QUEUE_UNIT_STRUCT.unpack_from(data, (found - 1) * _UNIT_SIZE)
+        if len(invalid) or not len(units):
             break
-        count += len(part)
-    if not count:
-        return 0, 0
-    physical_offset, size, _ = _unit_of(file, count - 1)
-    blank = physical_offset == 0 and size == BLANK_UNIT_SIZE
-    return count * _UNIT_SIZE, 0 if blank else physical_offset + size
+        step = _UNITS_SCANNED_AT_ONCE
+    return count * _UNIT_SIZE, 0 if _is_blank(last) else last[0] + last[1]
