@@ -7,6 +7,10 @@ import random
 
 import pytest
 
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.command import encode_request
+from pocketmq.remoting.headers.pop import PopMessageRequestHeader
+from tests.broker.data_path import pull_header, send_header
 from tests.lane.mixes import requests
 from tests.lane.twins import Twins, needs_lane
 from tests.support.amount import cases
@@ -86,5 +90,32 @@ async def test_settings_that_change_at_runtime_reach_the_lane():
             await twins.receive(0, next(frames))
         twins.end_turn()
         assert twins.laned.in_lane > before
+    twins.compare_files()
+    twins.close()
+
+
+async def test_held_requests_are_answered_when_the_lane_stores_a_message_for_them():
+    """A pull that is held at a queue, a pop that waits at a topic, and a message of a queue at which nothing waits."""
+    twins = Twins()
+
+    async def send(queue_id: int, opaque: int) -> dict[int, bytes]:
+        header = send_header("UNIQ_KEY\x01u", queue_id=queue_id)
+        await twins.receive(0, b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"hello", opaque)))
+        return twins.end_turn()
+
+    for queue_id in range(3):
+        await send(queue_id, queue_id)  # the first message of a queue is not the lane's
+    held = pull_header(1, sys_flag=6)
+    await twins.receive(1, b"".join(encode_request(RequestCode.PULL_MESSAGE, held, b"", 7)))
+    twins.end_turn()
+    before = twins.laned.in_lane
+    assert set(await send(1, 8)) == {0}
+    assert set(await send(0, 9)) == {0, 1}, "the pull is answered"
+    pop = PopMessageRequestHeader("pops", "T", 2, 32, invisible_time=60_000, poll_time=15_000, init_mode=0)
+    for opaque in (10, 11):  # the first takes what is there
+        await twins.receive(2, b"".join(encode_request(RequestCode.POP_MESSAGE, pop, b"", opaque)))
+        twins.end_turn()
+    assert set(await send(2, 12)) == {0, 2}, "the pop is answered"
+    assert twins.laned.in_lane > before
     twins.compare_files()
     twins.close()

@@ -273,12 +273,13 @@ class Twins:
             random.seed(seed)  # a send to any queue chooses one by chance
             await side.receive(number, data)
 
-    def end_turn(self) -> None:
-        """End the turn of both sides, and compare what they answered and where log and queues end."""
+    def end_turn(self) -> dict[int, bytes]:
+        """End the turn of both sides, compare what they answered and where log and queues end, and return the answers."""
         answers = self.twin.end_turn()
         laned = self.laned.end_turn(answers)
         assert laned == answers
         assert self.laned.state() == self.twin.state()
+        return answers
 
     def advance(self, ms: int) -> None:
         for side in (self.twin, self.laned):

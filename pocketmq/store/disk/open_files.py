@@ -14,7 +14,7 @@ accessing them again is cheap as long as the kernel keeps them.
 import resource
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
@@ -73,10 +73,12 @@ class OpenFiles:
         with self._lock:
             self._circle.pop(file, None)
 
-    def release_memory(self, log_files: Sequence[MappedFile], resident_max: int) -> bool:
-        """Above `resident_max` bytes release pages: of the log except its end, then if necessary of all files, which with
-        thousands of them is not done in each call.
+    def release_memory(
+        self, log_files: Sequence[MappedFile], resident_max: int, release_others: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Above `resident_max` bytes release pages: of the log except its end, then by `release_others`, then of all files.
 
+        Each step follows only if necessary, the last, which takes long for thousands of files, not in each call.
         Returns whether resident memory is still above the limit.
         """
         if resident_memory() <= resident_max:
@@ -84,6 +86,8 @@ class OpenFiles:
         tail_start = log_files[-1].end_offset - LOG_TAIL_KEPT if log_files else 0
         for file in log_files:
             file.release_memory(min(file.flushed, tail_start - file.start_offset))
+        if resident_memory() > resident_max:
+            release_others()
         if resident_memory() <= resident_max:
             return False
         began_s = monotonic()

@@ -119,10 +119,11 @@ class CheckpointService:
             self._store.commit_log.refuse("deleted", reason)
 
     def _release_memory(self) -> None:
-        resident_max = self._store.config.mapped_memory_resident_max
-        is_above = self._open_files.release_memory(self._store.commit_log.mapped_files.files, resident_max)
-        if is_above and self._store.index is not None:
-            self._store.index.release_memory()
+        log_files, resident_max = self._store.commit_log.mapped_files.files, self._store.config.mapped_memory_resident_max
+        if self._store.index is None:
+            self._open_files.release_memory(log_files, resident_max)
+        else:
+            self._open_files.release_memory(log_files, resident_max, self._store.index.release_memory)
 
     def flush_queues(self, thorough: bool) -> None:
         """Sync queues with enough dirty pages and full index files; with `thorough` everything, then the checkpoint.
