@@ -140,7 +140,7 @@ class Broker:
         try:
             from pocketmq.broker.grpc_front import grpc_server
         except ImportError as missing:
-            raise StartError(f"grpcServerPort: {missing.name} is not installed: pip install 'pocketmq[grpc]'") from missing
+            raise StartError("grpcServerPort: protobuf is not installed: pip install 'pocketmq[grpc]'") from missing
         self._front = grpc_server(services, self._server, self.grpc_config, self._tls_config)
         await self._front.start(self.config.bind_address)
 

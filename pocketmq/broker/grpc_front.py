@@ -1,6 +1,6 @@
 """The gRPC front in the broker's process: its clients are served by the broker's own dispatcher, without sockets.
 
-Not imported without `grpcServerPort`, because gRPC's library needs as much memory as half a broker.
+Not imported without `grpcServerPort`, because the library for its messages takes memory.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def grpc_server(services: Services, server: RemotingServer, config: GrpcConfig, 
         address,
     )
     front = Front(config, upstream, _signer_of(services), services.clock.message_time_ms)
-    return GrpcServer(front, config, tls)
+    return GrpcServer(front, config, tls, services.timers, server.channels.share, services.config)
 
 
 def _signer_of(services: Services) -> SignerOf | None:

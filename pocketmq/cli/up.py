@@ -3,12 +3,12 @@
 import socket
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import click
 
+from pocketmq import proxy
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.config_updates import KEPT_FILE
@@ -171,8 +171,8 @@ def _broker_port(port: int | None) -> int:
 
 
 def _grpc_port(port: int | None, host: str) -> int | None:
-    """Return the port for gRPC clients; None without gRPC's library, or if the port is taken."""
-    if find_spec("grpc") is None:
+    """Return the port for gRPC clients; None without the extra for it, or if the port is taken."""
+    if not proxy.is_installed():
         return None
     grpc_port = GRPC_PORT if port in (None, settings.NAMESRV_PORT) else port + GRPC_PORT_DISTANCE if port else 0
     with socket.socket() as probe:

@@ -73,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         config.grpc_server_port = GRPC_PORT
     try:
         from pocketmq.proxy.cluster_proxy import ClusterProxy
-    except ImportError as missing:
-        print(f"{PROGRAM}: error: {missing.name} is not installed: pip install 'pocketmq[grpc]'", file=sys.stderr)
+    except ImportError:
+        print(f"{PROGRAM}: error: protobuf is not installed: pip install 'pocketmq[grpc]'", file=sys.stderr)
         sys.exit(1)
     proxy = ClusterProxy(config, tls)
     sys.exit(

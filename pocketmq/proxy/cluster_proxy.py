@@ -12,6 +12,7 @@ from pocketmq.proxy.front import Front
 from pocketmq.proxy.plain_accounts import signers_of_file
 from pocketmq.proxy.server import GrpcServer
 from pocketmq.remoting.client import RemotingClient
+from pocketmq.remoting.fair_share import FairShare
 from pocketmq.remoting.tls import TlsConfig, client_tls
 from pocketmq.runtime.clock import SystemClock
 from pocketmq.runtime.lifecycle import StartError
@@ -40,10 +41,11 @@ class ClusterProxy:
         except ValueError as error:
             raise StartError(f"namesrvAddr or messageDelayLevel: {error}") from None
         tls = client_tls(self._tls) if config.use_tls else None
-        brokers = RemotingClient(Turn(loop), Timers(SystemClock(), loop), ROUTES, tls=tls)
+        timers = Timers(SystemClock(), loop)
+        brokers = RemotingClient(Turn(loop), timers, ROUTES, tls=tls)
         signer_of = signers_of_file(_accounts_file()) if config.acl_enable else None
         front = Front(config, ClusterUpstream(brokers, addresses), signer_of)
-        self._server = GrpcServer(front, config, self._tls)
+        self._server = GrpcServer(front, config, self._tls, timers, FairShare(timers))
         self.port = await self._server.start(config.bind_address)
 
     async def stop(self) -> None:

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Protocol
-from urllib.parse import unquote
+from typing import Any, Final
 
 from pocketmq.client.versions import version_ordinal
 from pocketmq.proxy.calls.call import Call
@@ -15,6 +14,7 @@ from pocketmq.proxy.clients.in_hand import InHand
 from pocketmq.proxy.clients.session import Session
 from pocketmq.proxy.clients.upstream import Upstream
 from pocketmq.proxy.config import GrpcConfig
+from pocketmq.proxy.http2.call import ServerCall
 from pocketmq.proxy.messages.incoming import now_ms
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal, Statuses
@@ -35,14 +35,6 @@ _LANGUAGES: Final = {"DOT_NET": "DOTNET", "GOLANG": "GO", "NODEJS": "NODE_JS", "
 _KNOWN_LANGUAGES: Final = frozenset(LanguageCode.__members__)
 
 
-class Context(Protocol):
-    """The part of gRPC's ServicerContext that the front uses."""
-
-    def invocation_metadata(self) -> Any: ...
-    def peer(self) -> str: ...
-    def time_remaining(self) -> float | None: ...
-
-
 class Front:
     """Clients by id and account. `now_ms` is the message time of the brokers."""
 
@@ -55,8 +47,6 @@ class Front:
     ) -> None:
         self.config, self.upstream = config, upstream
         self.statuses = Statuses()
-        self.peers: dict[int, tuple[str, int]] = {}
-        """Port of a connection that was passed on by this process -> address of its real peer (`port_splitter`)."""
         self._signer_of, self._now_ms = signer_of, message_time_ms
         self._sessions: dict[tuple[str, str], Session] = {}
         self._new_clients = RateByAddress(NEW_CLIENTS_AT_ONCE, 1 / config.grpc_max_new_clients_per_second)
@@ -89,19 +79,15 @@ class Front:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    async def call(self, context: Context) -> Call:
+    async def call(self, context: ServerCall) -> Call:
         """Return the call of an rpc, whose client is new if need be. Raises Refusal."""
-        metadata: dict[str, str] = dict(context.invocation_metadata() or ())  # none that is read has bytes (`-bin`)
+        metadata = context.metadata
         session = await self._session(metadata, context)
         session.last_seen_s = asyncio.get_running_loop().time()
+        session.client.is_costly = session.popping.is_costly = context.is_costly
         remaining_s = context.time_remaining()
         deadline_ms = None if remaining_s is None or remaining_s > 1e6 else int(remaining_s * 1000)
         return Call(session, self.config, self._now_ms, deadline_ms, metadata.get("x-mq-client-version", ""))
-
-    def address_of(self, peer: str) -> tuple[str, int]:
-        """Return the address of a call's peer, given gRPC's text for it."""
-        host, port = address_of(peer)
-        return self.peers.get(port, (host, port)) if self.peers and host == "127.0.0.1" else (host, port)
 
     @contextmanager
     def counted(self, session: Session) -> Any:
@@ -115,7 +101,7 @@ class Front:
         finally:
             session.call_count -= 1
 
-    async def _session(self, metadata: Mapping[str, str], context: Context) -> Session:
+    async def _session(self, metadata: Mapping[str, str], context: ServerCall) -> Session:
         client_id = metadata.get("x-mq-client-id", "")
         if not client_id.strip():
             raise Refusal(pb.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -129,7 +115,7 @@ class Front:
         session = self._sessions.get(key)
         if session is not None:
             return session
-        host, port = self.address_of(context.peer())
+        host, port = context.peer
         await self._take_turn(host)
         session = self._sessions.get(key)
         if session is not None:  # another call of the client was first
@@ -216,12 +202,3 @@ async def _every(seconds: float, step: Callable[[], Awaitable[None]]) -> None:
             await step()
         except Exception:
             log.exception("a periodic step of the front failed")
-
-
-def address_of(peer: str) -> tuple[str, int]:
-    """Return host and port of gRPC's text for a peer, such as `ipv4:127.0.0.1:1234` or `ipv6:%5B::1%5D:1234`."""
-    kind, _, rest = unquote(peer).partition(":")
-    host, _, port = rest.rpartition(":")
-    if kind not in ("ipv4", "ipv6") or not port.isdecimal():
-        return "127.0.0.1", 0
-    return host.strip("[]") or "127.0.0.1", int(port)

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final
 
-import grpc
+from google.protobuf.message import DecodeError
 
 from pocketmq.proxy.calls import pulling, receiving, routing, sending, telemetry
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.front import Front
+from pocketmq.proxy.http2.call import Rpc, ServerCall
+from pocketmq.proxy.http2.grpc_text import Aborted, GrpcStatus
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import OK, Refusal
 
@@ -20,6 +22,7 @@ BUSY_S: Final = 1.0
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 Unary = Callable[[Call, Any], Awaitable[Any]]
 Stream = Callable[[Call, Any], AsyncIterator[Any]]
+Serve = Callable[[ServerCall], Coroutine[Any, Any, None]]
 
 
 async def _sync_lite_subscription(call: Call, request: pb.SyncLiteSubscriptionRequest) -> pb.SyncLiteSubscriptionResponse:
@@ -47,29 +50,35 @@ _STREAMS: Final[dict[str, Stream]] = {
 }
 
 
-def handlers(front: Front) -> grpc.GenericRpcHandler:
-    """Return the handlers of all rpcs."""
-    table = {name: _unary(front, name, serve) for name, serve in _UNARY.items()}
-    table |= {name: _stream(front, name, serve) for name, serve in _STREAMS.items()}
-    table["NotifyClientTermination"] = _unary(front, "NotifyClientTermination", _terminate(front))
-    table["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-        _telemetry(front), pb.TelemetryCommand.FromString, pb.TelemetryCommand.SerializeToString
-    )
-    return grpc.method_handlers_generic_handler(SERVICE, table)
+def rpcs(front: Front) -> dict[str, Rpc]:
+    """Return how the calls of each method are served, by path."""
+    table = {name: Rpc(_unary(front, name, serve)) for name, serve in _UNARY.items()}
+    table |= {name: Rpc(_stream(front, name, serve)) for name, serve in _STREAMS.items()}
+    table["NotifyClientTermination"] = Rpc(_unary(front, "NotifyClientTermination", _terminate(front)))
+    table["Telemetry"] = Rpc(_telemetry(front), is_stream=True)
+    return {f"/{SERVICE}/{name}": rpc for name, rpc in table.items()}
 
 
-async def _status(front: Front, failure: Exception, context: Any) -> pb.Status:
+def _parsed(kind: Any, message: bytes) -> Any:
+    """Return a message of a type. Raises Aborted if it is none."""
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        raise Aborted(GrpcStatus.INTERNAL, "Exception deserializing request!") from None
+
+
+async def _status(front: Front, failure: Exception, context: ServerCall) -> pb.Status:
     """Return the status of a failed call; later if the caller asks too much, so that it cannot ask again at once."""
-    status = front.statuses.of(failure, front.address_of(context.peer()))
+    status = front.statuses.of(failure, context.peer)
     if status.code == pb.TOO_MANY_REQUESTS:
         await asyncio.sleep(BUSY_S)
     return status
 
 
-def _unary(front: Front, name: str, serve: Unary) -> grpc.RpcMethodHandler:
+def _unary(front: Front, name: str, serve: Unary) -> Serve:
     request_type, response_type = getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response")
 
-    async def handle(request: Any, context: Any) -> Any:
+    async def answer(context: ServerCall, request: Any) -> Any:
         try:
             call = await front.call(context)
             with front.counted(call.session):
@@ -77,26 +86,31 @@ def _unary(front: Front, name: str, serve: Unary) -> grpc.RpcMethodHandler:
         except Exception as failure:
             return response_type(status=await _status(front, failure, context))
 
-    return grpc.unary_unary_rpc_method_handler(handle, request_type.FromString, response_type.SerializeToString)
+    async def handle(context: ServerCall) -> None:
+        request = _parsed(request_type, context.message)
+        await context.write((await answer(context, request)).SerializeToString())
+
+    return handle
 
 
-def _stream(front: Front, name: str, serve: Stream) -> grpc.RpcMethodHandler:
+def _stream(front: Front, name: str, serve: Stream) -> Serve:
     request_type, response_type = getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response")
 
-    async def handle(request: Any, context: Any) -> AsyncIterator[Any]:
+    async def handle(context: ServerCall) -> None:
+        request = _parsed(request_type, context.message)
         try:
             call = await front.call(context)
             with front.counted(call.session):
                 answers = serve(call, request)
                 try:
                     async for answer in answers:
-                        yield answer
+                        await context.write(answer.SerializeToString())
                 finally:
                     await answers.aclose()  # type: ignore[attr-defined]
         except Exception as failure:
-            yield response_type(status=await _status(front, failure, context))
+            await context.write(response_type(status=await _status(front, failure, context)).SerializeToString())
 
-    return grpc.unary_stream_rpc_method_handler(handle, request_type.FromString, response_type.SerializeToString)
+    return handle
 
 
 def _terminate(front: Front) -> Unary:
@@ -107,22 +121,27 @@ def _terminate(front: Front) -> Unary:
     return terminate
 
 
-def _telemetry(front: Front) -> Callable[[AsyncIterator[pb.TelemetryCommand], Any], Awaitable[None]]:
-    async def handle(commands: AsyncIterator[pb.TelemetryCommand], context: Any) -> None:
+async def _commands(context: ServerCall) -> AsyncIterator[pb.TelemetryCommand]:
+    while (message := await context.read()) is not None:
+        yield _parsed(pb.TelemetryCommand, message)
+
+
+def _telemetry(front: Front) -> Serve:
+    async def handle(context: ServerCall) -> None:
         try:
             call = await front.call(context)
         except Refusal as refusal:
             status = await _status(front, refusal, context)
-            await context.write(pb.TelemetryCommand(status=status))
+            await context.write(pb.TelemetryCommand(status=status).SerializeToString())
             return
         try:
-            await telemetry.telemetry(call, commands, context)
+            await telemetry.telemetry(call, _commands(context), context)
         except telemetry.SettingsRefused as refused:
             status = await _status(front, refused.failure, context)
-            await context.write(pb.TelemetryCommand(status=status))
+            await context.write(pb.TelemetryCommand(status=status).SerializeToString())
             is_clients = pb.BAD_REQUEST <= status.code < pb.INTERNAL_ERROR
-            code = grpc.StatusCode.INVALID_ARGUMENT if is_clients else grpc.StatusCode.INTERNAL
-            await context.abort(code, status.message)
+            code = GrpcStatus.INVALID_ARGUMENT if is_clients else GrpcStatus.INTERNAL
+            raise Aborted(code, status.message) from None
         finally:
             if call.session.stream is context:  # no newer stream has replaced it
                 front.gone(call.session)

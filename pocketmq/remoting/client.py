@@ -53,6 +53,9 @@ class Tolerating:
 class RemotingClient:
     """Connections to servers, by address `host:port`."""
 
+    is_costly = False
+    """Whether a server in the same process serves its requests from the share of costly connections (`fair_share`)."""
+
     def __init__(
         self,
         turn: Turn,

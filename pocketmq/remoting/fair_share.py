@@ -20,12 +20,9 @@ import itertools
 import struct
 import termios
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pocketmq.runtime.timers import Timers
-
-if TYPE_CHECKING:
-    from pocketmq.remoting.server import Channel
 
 TURN_S: Final = 0.004
 """Time for all costly connections in one turn of the loop."""
@@ -72,12 +69,31 @@ class Unread:
         return self._size
 
 
+class Connection(Protocol):
+    """The part of a connection that the share needs."""
+
+    is_costly: bool
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that the peer has not received."""
+
+    def has_unread(self, size: int) -> bool:
+        """Return whether more than `size` bytes are unread."""
+
+    def serve_some(self, end_s: float) -> bool:
+        """Serve what waits until `end_s`; return whether more can be served now."""
+
+    def has_waited(self) -> None:
+        """End the wait for the share."""
+
+
 class FairShare:
     """Costly connections of a server or client, and what remains of their share of this loop turn."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._waiting: list[tuple[int, int, Channel]] = []
+        self._waiting: list[tuple[int, int, Connection]] = []
         """A heap: unread bytes, order of joining, connection."""
         self._order = itertools.count()
         self._left_s = TURN_S
@@ -85,17 +101,17 @@ class FairShare:
         self._charged_until_s = thread_time()
         """CPU time of the thread up to which it has been charged or was spent on something else."""
 
-    def serve(self, channel: "Channel") -> bool:
+    def serve(self, channel: Connection) -> bool:
         """Serve a costly connection as long as the share lasts; return False when the rest must wait for later turns."""
         if not self._waiting and self._left_s > 0 and not self._serve_some(channel, self._left_s):
             return True
         self._wait(channel)
         return False
 
-    def _wait(self, channel: "Channel") -> None:
+    def _wait(self, channel: Connection) -> None:
         heapq.heappush(self._waiting, (channel.unread_bytes, next(self._order), channel))
 
-    def _serve_some(self, channel: "Channel", seconds_max: float) -> bool:
+    def _serve_some(self, channel: Connection, seconds_max: float) -> bool:
         """Serve a connection for a time, and charge it; return whether more can be served now."""
         began_s = monotonic()
         end_s = began_s + seconds_max

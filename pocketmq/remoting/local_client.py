@@ -32,7 +32,7 @@ class Served(Protocol):
 
 
 class LocalClient(RemotingClient):
-    """Connections to `servers`, by address."""
+    """Connections to `servers`, by address. While it `is_costly`, its requests are served from the share of such clients."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class LocalClient(RemotingClient):
             raise ConnectionRefusedError(f"{address} is not served by this process")
         near = self._by_address[address] = Channel(self._channels, self._dispatcher, self._sender)
         far = Channel(server.channels, server.dispatcher)
-        ends = _End(near, (address.rpartition(":")[0], int(address.rpartition(":")[2]))), _End(far, self._sender.peer)
+        host, _, port = address.rpartition(":")
+        ends = _End(near, (host, int(port)), self), _End(far, self._sender.peer)
         for end, other in zip(ends, reversed(ends), strict=True):
             end.other = other
             end.channel.connection_made(end)
@@ -63,9 +64,9 @@ class _End:
 
     other: "_End"
 
-    def __init__(self, channel: Channel, peer: tuple[str, int]) -> None:
-        """`peer`: host and port of the other end."""
-        self.channel = channel
+    def __init__(self, channel: Channel, peer: tuple[str, int], client: RemotingClient | None = None) -> None:
+        """`peer`: host and port of the other end; `client`: whose connection this is, at its own end."""
+        self.channel, self._client = channel, client
         self.is_reading = True
         self._peer = peer
         self._written: list[bytes] = []
@@ -131,6 +132,8 @@ class _End:
         self._is_armed = False
         if self._written and self.other.is_reading and not self.other._is_closing:
             data, self._written, self._size = b"".join(self._written), [], 0
+            if self._client is not None and self._client.is_costly:
+                self.other.channel.is_costly = True
             self.other.channel.data_received(data)
             if self._is_full:
                 self._is_full = False

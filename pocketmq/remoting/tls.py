@@ -6,13 +6,13 @@ after a failed reload the previous ones stay in use. TLS 1.2 and later, no reneg
 compared with host names, as in Apache's clients and servers.
 """
 
-import contextlib
 import logging
 import os
 import socket
 import ssl
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -117,7 +117,7 @@ class AlertingContext(ssl.SSLContext):
 
 def send_alert(connection: socket.socket, error: ssl.SSLError) -> None:
     """Send the alert of a failed handshake, if possible, over a non-blocking duplicate of the connection's socket."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         connection.send(getattr(error, "alert", b""))
         connection.shutdown(socket.SHUT_WR)
         connection.recv(_UNREAD_MAX)  # closing with unread data would reset the connection and drop the alert
@@ -168,8 +168,11 @@ class ServerTls:
     """Why plain connections are refused, for the log."""
 
 
-def server_tls(config: TlsConfig) -> ServerTls | None:
-    """Return the TLS settings of a server, None for plain connections. Raises StartError with the invalid key."""
+def server_tls(config: TlsConfig, alpn: Sequence[str] = ()) -> ServerTls | None:
+    """Return the TLS settings of a server, None for plain connections. Raises StartError with the invalid key.
+
+    `alpn`: the protocols above TLS that it offers.
+    """
     has_certificate = config.test_mode_enable or config.server_cert_path is not None
     if config.mode is TlsMode.DISABLED or (config.mode is TlsMode.PERMISSIVE and not has_certificate):
         return None
@@ -180,7 +183,7 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
             "tls.server.need.client.auth=require: certificates are verified only with tls.server.authClient=true"
         )
     paths = config.server_cert_path, config.server_key_path, config.server_trust_cert_path
-    return ServerTls(config.mode is TlsMode.ENFORCING, ReloadingContext(lambda: _server_context(config), *paths))
+    return ServerTls(config.mode is TlsMode.ENFORCING, ReloadingContext(lambda: _server_context(config, alpn), *paths))
 
 
 def client_tls(config: TlsConfig) -> ReloadingContext:
@@ -189,11 +192,12 @@ def client_tls(config: TlsConfig) -> ReloadingContext:
     return ReloadingContext(lambda: _client_context(config), *paths)
 
 
-def _server_context(config: TlsConfig) -> ssl.SSLContext:
+def _server_context(config: TlsConfig, alpn: Sequence[str]) -> ssl.SSLContext:
     context = _context(ssl.PROTOCOL_TLS_SERVER)
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
     if config.test_mode_enable:
-        with temporary_certificate() as (cert, key):
-            _load_certificate(context, "server", cert, key, None)
+        _load_test_certificate(context)
         return context
     _load_certificate(context, "server", config.server_cert_path, config.server_key_path, config.server_key_password)
     if config.server_auth_client and config.server_need_client_auth is not ClientAuth.NONE:
@@ -248,9 +252,7 @@ def _load_trusted(context: ssl.SSLContext, side: str, path: str | None, purpose:
         raise StartError(f"tls.{side}.trustCertPath={path}: {_error_text(error)}") from error
 
 
-@contextlib.contextmanager
-def temporary_certificate() -> Iterator[tuple[str, str]]:
-    """Create a certificate for tests; yield its path and that of its key, which end with the context. Raises StartError."""
+def _load_test_certificate(context: ssl.SSLContext) -> None:
     import tempfile  # imported here, because few servers make a certificate and the module stays in memory
 
     with tempfile.TemporaryDirectory() as folder:
@@ -261,4 +263,4 @@ def temporary_certificate() -> Iterator[tuple[str, str]]:
             subprocess.run(command, check=True, capture_output=True, timeout=20)
         except (OSError, subprocess.SubprocessError) as error:
             raise StartError(f"tls.test.mode.enable=true needs the command openssl: {error}") from error
-        yield cert, key
+        _load_certificate(context, "server", cert, key, None)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, Self
 
+from pocketmq import proxy
 from pocketmq.cli.cluster import Layout, Node, ProcessCluster
 from pocketmq.cli.settings import COMMIT_LOG_FILE_SIZE
 from pocketmq.testing.networks import partitionable
@@ -40,7 +40,7 @@ class PocketMQ(BrokerRequests):
         _check("clock", clock, ("test", "system"))
         given = {
             "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE),
-            **({"grpcServerPort": "0"} if find_spec("grpc") else {}),
+            **({"grpcServerPort": "0"} if proxy.is_installed() else {}),
             **(settings or {}),
         }
         options = [*(["--memory"] if store == "memory" else []), *(["--test-clock"] if clock == "test" else [])]
@@ -72,7 +72,7 @@ class PocketMQ(BrokerRequests):
 
     @property
     def grpc_address(self) -> str:
-        """Address for gRPC clients; empty if the library grpcio is not installed."""
+        """Address for gRPC clients; empty if the library protobuf is not installed."""
         return self._broker.grpc_address or ""
 
     @property

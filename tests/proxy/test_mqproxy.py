@@ -1,4 +1,4 @@
-"""The command `mqproxy`: its options and config file, start and stop; and a broker without the libraries for gRPC."""
+"""The command `mqproxy`: its options and config file, start and stop; and a broker without the library for gRPC."""
 
 import json
 import os
@@ -14,12 +14,12 @@ from pocketmq.proxy.proto import messaging_pb2 as pb
 from tests.patience import PATIENCE_S
 
 COMMAND = [sys.executable, "-m", "pocketmq.proxy"]
-WITHOUT_GRPC = """\
+WITHOUT_PROTOBUF = """\
 import sys
 
 class NotInstalled:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "grpc":
+        if name.partition(".")[0] == "google":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, NotInstalled())
@@ -109,19 +109,19 @@ def python(program, folder):
 
 
 def test_a_broker_s_modules_do_not_import_the_library_for_grpc(tmp_path):
-    program = "import sys, pocketmq.broker.broker, pocketmq.broker.__main__\nsys.exit('grpc' in sys.modules)"
+    program = "import sys, pocketmq.broker.broker, pocketmq.broker.__main__\nsys.exit('google.protobuf' in sys.modules)"
     assert python(program, tmp_path) == (0, "")
 
 
 def test_a_broker_without_the_library_says_how_to_install_it(tmp_path):
-    program = f"{WITHOUT_GRPC}\nfrom pocketmq.broker.__main__ import main\nmain(['-c', 'broker.conf', '--port', '0'])"
+    program = f"{WITHOUT_PROTOBUF}\nfrom pocketmq.broker.__main__ import main\nmain(['-c', 'broker.conf', '--port', '0'])"
     (tmp_path / "broker.conf").write_text(f"grpcServerPort=0\nstorePathRootDir={tmp_path}/store\n")
     code, printed = python(program, tmp_path)
     assert code == 1
-    assert "grpcServerPort: grpc is not installed: pip install 'pocketmq[grpc]'" in printed
+    assert "grpcServerPort: protobuf is not installed: pip install 'pocketmq[grpc]'" in printed
     assert "Traceback" not in printed
 
 
 def test_mqproxy_without_the_library_says_how_to_install_it(tmp_path):
-    code, printed = python(f"{WITHOUT_GRPC}\nfrom pocketmq.proxy.__main__ import main\nmain([])", tmp_path)
-    assert (code, printed) == (1, "mqproxy: error: grpc is not installed: pip install 'pocketmq[grpc]'\n")
+    code, printed = python(f"{WITHOUT_PROTOBUF}\nfrom pocketmq.proxy.__main__ import main\nmain([])", tmp_path)
+    assert (code, printed) == (1, "mqproxy: error: protobuf is not installed: pip install 'pocketmq[grpc]'\n")

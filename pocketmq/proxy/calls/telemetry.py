@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.clients.session import Session, Write
 from pocketmq.proxy.clients.settings import completed
+from pocketmq.proxy.http2.call import ServerCall
 from pocketmq.proxy.messages.names import group_name, topic_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import OK, Refusal
@@ -29,14 +30,14 @@ class SettingsRefused(Exception):
         self.failure = failure
 
 
-async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], context: Any) -> None:
+async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], context: ServerCall) -> None:
     """Serve a client's stream until it ends. A newer stream of the same client replaces it."""
     session = call.session
     writing = asyncio.Lock()
 
     async def write(command: pb.TelemetryCommand) -> None:
         async with writing:  # a stream takes one write at a time
-            await context.write(command)
+            await context.write(command.SerializeToString())
 
     session.write, session.stream = write, context
     async for command in commands:

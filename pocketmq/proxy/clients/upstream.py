@@ -4,10 +4,11 @@
 client connections of its own, derived from `brokers`, and cache what they ask about topics and groups.
 """
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Generic, TypeVar
 
 from pocketmq.client.route import MASTER_ID, ask_namesrv
 from pocketmq.proxy.proto import messaging_pb2 as pb
@@ -20,6 +21,7 @@ from pocketmq.remoting.bodies import (
     TopicRouteData,
     decode_body,
 )
+from pocketmq.remoting.channels import ChannelClosed
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -43,18 +45,35 @@ V = TypeVar("V")
 
 
 class _Fresh(Generic[V]):
-    """Values by name, each for FRESH_S; the oldest give way to new ones."""
+    """Values by name, each for FRESH_S; the oldest give way to new ones. Those who ask at the same time share an answer."""
 
     def __init__(self, fresh_s: float) -> None:
         self._fresh_s = fresh_s
         self._values: dict[str, tuple[float, V]] = {}
+        self._asking: dict[str, asyncio.Task[V]] = {}
 
-    async def get(self, name: str, ask: Callable[[], Awaitable[V]]) -> V:
+    async def get(self, name: str, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Return the value of a name, asked anew if it is not fresh. Failures are not kept."""
         found = self._values.get(name)
-        now_s = time.monotonic()
-        if found is not None and found[0] > now_s:
+        if found is not None and found[0] > time.monotonic():
             return found[1]
+        asking = self._asking.get(name)
+        if asking is None:
+            asking = self._asking[name] = asyncio.ensure_future(self._ask(name, ask))
+            asking.add_done_callback(lambda done: self._asked(name, done))
+            return await asyncio.shield(asking)
+        try:
+            return await asyncio.shield(asking)
+        except ChannelClosed:  # it was asked over the connection of another client, which has left
+            return await ask()
+
+    def _asked(self, name: str, done: asyncio.Task[V]) -> None:
+        del self._asking[name]
+        if not done.cancelled():
+            done.exception()  # mark it as retrieved: all who waited may have been cancelled
+
+    async def _ask(self, name: str, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        now_s = time.monotonic()
         value = await ask()
         self._values.pop(name, None)
         self._values[name] = now_s + self._fresh_s, value
