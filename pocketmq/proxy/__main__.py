@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,10 @@ from pocketmq.runtime.command_line.option_types import Addresses, WholeNumber
 from pocketmq.runtime.config import ConfigError, bind
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.log import LogConfig, setup_as
+
+if TYPE_CHECKING:
+    from pocketmq.metrics.monitored import Monitored
+    from pocketmq.proxy.cluster_proxy import ClusterProxy
 
 PROGRAM = "mqproxy"
 
@@ -77,13 +81,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{PROGRAM}: error: protobuf is not installed: pip install 'pocketmq[grpc]'", file=sys.stderr)
         sys.exit(1)
     proxy = ClusterProxy(config, tls)
-    sys.exit(
-        lifecycle.run(
-            proxy,
-            PROGRAM,
-            lambda ready: print(f"The proxy boot success. address={config.bind_address}:{ready.port}", flush=True),
-        )
-    )
+    if config.metrics_port is None:
+        sys.exit(lifecycle.run(proxy, PROGRAM, _say_ready))
+    sys.exit(lifecycle.run(_monitored(proxy), PROGRAM, _say_monitored_ready))
+
+
+def _monitored(proxy: "ClusterProxy") -> "Monitored[ClusterProxy]":
+    """Return the proxy with the port for metrics and health, whose modules are loaded only where it is used."""
+    from pocketmq.metrics.monitored import Monitored
+    from pocketmq.proxy.proxy_source import ProxySource
+
+    return Monitored(proxy, proxy.config, lambda one: [ProxySource(one)])
+
+
+def _say_monitored_ready(monitored: "Monitored[ClusterProxy]") -> None:
+    print(monitored.ready_line, end="")
+    _say_ready(monitored.service)
+
+
+def _say_ready(proxy: "ClusterProxy") -> None:
+    print(f"The proxy boot success. address={proxy.config.bind_address}:{proxy.port}", flush=True)
 
 
 def _read(path: Path | None) -> dict[str, str]:

@@ -28,12 +28,13 @@ class ClusterProxy:
 
     def __init__(self, config: ProxyConfig, tls: TlsConfig) -> None:
         self.port = 0
-        self._config, self._tls = config, tls
-        self._server: GrpcServer | None = None
+        self.config, self._tls = config, tls
+        self.server: GrpcServer
+        self._is_made = False
 
     async def start(self) -> None:
         """Listen. Raises StartError."""
-        config, loop = self._config, asyncio.get_running_loop()
+        config, loop = self.config, asyncio.get_running_loop()
         self._tls.read_config_file()
         try:
             addresses = addresses_of(config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or DEFAULT_NAME_SERVER)
@@ -45,13 +46,14 @@ class ClusterProxy:
         brokers = RemotingClient(Turn(loop), timers, ROUTES, tls=tls)
         signer_of = signers_of_file(_accounts_file()) if config.acl_enable else None
         front = Front(config, ClusterUpstream(brokers, addresses), signer_of)
-        self._server = GrpcServer(front, config, self._tls, timers, FairShare(timers))
-        self.port = await self._server.start(config.bind_address)
+        self.server = GrpcServer(front, config, self._tls, timers, FairShare(timers))
+        self._is_made = True
+        self.port = await self.server.start(config.bind_address)
 
     async def stop(self) -> None:
         """Stop serving, and unregister all clients."""
-        if self._server is not None:
-            await self._server.stop()
+        if self._is_made:
+            await self.server.stop()
 
 
 def _accounts_file() -> Path:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from pocketmq.metrics.config import MetricsConfig
 from pocketmq.runtime.config import setting
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL
 
@@ -66,7 +67,7 @@ class GrpcConfig:
 
 
 @dataclass
-class ProxyConfig(GrpcConfig):
+class ProxyConfig(MetricsConfig, GrpcConfig):
     """Settings of `mqproxy`."""
 
     namesrv_addr: str = setting("", important=True)

@@ -63,6 +63,16 @@ class GrpcServer:
         self.front.start()
         return self.port
 
+    @property
+    def call_count(self) -> int:
+        """Number of calls at present."""
+        return 0 if self._http2 is None else self._http2.call_count
+
+    @property
+    def connection_count(self) -> int:
+        """Number of open connections."""
+        return 0 if self._http2 is None else len(self._http2.open)
+
     async def stop(self) -> None:
         """Refuse new calls, end the running ones and forget all clients."""
         if self._http2 is not None:

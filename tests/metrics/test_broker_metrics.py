@@ -15,6 +15,7 @@ from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.metrics.family import NODE_LABELS, OTHER, Declared
 from pocketmq.namesrv import namesrv_source
+from pocketmq.proxy import proxy_source
 from pocketmq.store.format.message import Arrival
 from tests.broker.running import running_broker, running_namesrv, until
 from tests.metrics.metric_rules import problems_of
@@ -23,6 +24,7 @@ from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 DECLARED = [value for value in vars(names).values() if isinstance(value, Declared)]
+PROXY_DECLARED = [value for value in vars(proxy_source).values() if isinstance(value, Declared)]
 NAMESRV_DECLARED = [value for value in vars(namesrv_source).values() if isinstance(value, Declared)]
 GOLDEN = {
     name: (kind, set(labels.split(",")))
@@ -110,7 +112,9 @@ def table(declared):
     return "\n".join(["| name | type | further labels | meaning |", "|---|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize(("section", "declared"), [("broker", DECLARED), ("namesrv", NAMESRV_DECLARED)])
+@pytest.mark.parametrize(
+    ("section", "declared"), [("broker", DECLARED), ("namesrv", NAMESRV_DECLARED), ("mqproxy", PROXY_DECLARED)]
+)
 def test_operating_page_documents_every_metric(section, declared):
     text = (ROOT / "docs" / "operating.md").read_text()
     assert text.partition(f"<!-- {section} -->\n")[2].partition("\n<!-- end -->")[0] == table(declared)

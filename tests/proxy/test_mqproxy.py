@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import grpc
@@ -76,12 +77,17 @@ def test_a_config_file_that_is_not_there_and_local_mode_are_refused(tmp_path):
 def test_it_serves_until_a_signal_with_a_config_file_of_apache(tmp_path):
     file = tmp_path / "rmq-proxy.json"
     keys = {"rocketMQClusterName": "DefaultCluster", "namesrvAddr": "127.0.0.1:1", "useEndpointPortFromRequest": True}
-    file.write_text(json.dumps({**keys, "maxMessageSize": 1000, "grpcServerPort": 8081, "unheardOf": 1}))
+    file.write_text(json.dumps({**keys, "maxMessageSize": 1000, "grpcServerPort": 8081, "metricsPort": 0, "unheardOf": 1}))
     process = subprocess.Popen(
         [*COMMAND, "-pc", str(file), "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        line = process.stdout.readline()
+        monitored, line = process.stdout.readline(), process.stdout.readline()
+        url = monitored.split()[1].removesuffix("/metrics,")
+        with urllib.request.urlopen(f"{url}/health/ready", timeout=PATIENCE_S) as ready:
+            assert json.loads(ready.read()) == {"status": "ready"}
+        with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as metrics:
+            assert 'pocketmq_grpc_clients{cluster="",node_id="127.0.0.1:' in metrics.read().decode()
         assert line.startswith("The proxy boot success. address=127.0.0.1:")
         with grpc.insecure_channel(line.strip().rpartition("=")[2]) as channel:
             rpc = channel.unary_unary(
