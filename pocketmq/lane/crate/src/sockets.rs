@@ -19,6 +19,11 @@ const READY_MAX: usize = 256;
 const PIECES_MAX: usize = 64;
 const WRITES_MAX: usize = 16;
 
+/// Room for answers with which a buffer begins, the largest that is used again, and how many such buffers are kept.
+const ANSWERS_START: usize = 512;
+const ANSWERS_KEPT: usize = 16 * 1024;
+const SPARE_MAX: usize = 256;
+
 /// Names a socket: its place, and above it how many sockets had the place before.
 pub type Token = u64;
 
@@ -157,6 +162,8 @@ pub struct Sockets<C> {
     next: usize,
     /// Sockets with answers of the lane.
     answered: Vec<Token>,
+    /// Empty buffers for answers.
+    spare: Vec<Vec<u8>>,
     buffer: Vec<u8>,
     large_size: usize,
     now_s: f64,
@@ -172,6 +179,7 @@ impl<C: AsRef<[u8]>> Sockets<C> {
             ready: Vec::with_capacity(READY_MAX),
             next: 0,
             answered: Vec::new(),
+            spare: Vec::new(),
             buffer: vec![0; READ_MAX],
             large_size,
             now_s: 0.0,
@@ -288,7 +296,11 @@ impl<C: AsRef<[u8]>> Sockets<C> {
             if socket.waiting.is_empty() {
                 match system::send(socket.descriptor, &socket.answers) {
                     Ok(sent) if sent == socket.answers.len() => {
-                        socket.answers = Vec::new();
+                        let mut answers = std::mem::take(&mut socket.answers);
+                        if answers.capacity() <= ANSWERS_KEPT && self.spare.len() < SPARE_MAX {
+                            answers.clear();
+                            self.spare.push(answers);
+                        }
                         continue;
                     }
                     Ok(sent) => drop(socket.answers.drain(..sent)),
@@ -347,8 +359,13 @@ impl<C: AsRef<[u8]>> Sockets<C> {
             socket.last_read_s = Some(self.now_s);
             let (mut used, before) = (0, socket.answers.len());
             if socket.is_direct {
+                if socket.answers.capacity() == 0 {
+                    socket.answers = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(ANSWERS_START));
+                }
                 used = lane.serve(&self.buffer[..size], &socket.host, &mut socket.answers);
-                if before == 0 && !socket.answers.is_empty() {
+                if socket.answers.is_empty() {
+                    self.spare.push(std::mem::take(&mut socket.answers));
+                } else if before == 0 {
                     self.answered.push(token);
                 }
             }
