@@ -30,7 +30,7 @@ _NO_OVERCOMMIT: Final = 2
 LOG_TAIL_KEPT: Final = 32 << 20
 _PAGE_SIZE: Final = resource.getpagesize()
 # Share of the time that may be spent on releasing the pages of all files.
-_RELEASE_SHARE: Final = 0.02
+_RELEASE_SHARE: Final = 0.005
 
 
 class OpenFiles:
