@@ -143,10 +143,10 @@ def is_in_session(nodeid: str) -> bool:
 
 
 INTEROP = "tests/interop/"
-SHARED_SERVERS = ("client_cpp", "client_delay", "client_pull", "client_push", "client_rebalance", "client_request_reply",
-                  "client_retry", "client_sends", "client_sql92", "mqadmin", "mqadmin_5_5_0",
-                  "our_consumer_asked")  # fmt: skip
-"""Files of `INTEROP` all tests of which use the shared servers and the clients connected to them: `test_X.py`."""
+SHARED_SERVERS = ("client_asks", "client_cpp", "client_delay", "client_pop", "client_pull", "client_push",
+                  "client_rebalance", "client_request_reply", "client_retry", "client_sends", "client_sql92", "mqadmin",
+                  "mqadmin_5_5_0", "our_consumer_asked")  # fmt: skip
+"""Files of `INTEROP` most tests of which use the shared servers and the clients connected to them: `test_X.py`."""
 
 
 class Scheduling(LoadFileScheduling):
