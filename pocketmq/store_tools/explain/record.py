@@ -201,12 +201,9 @@ def _tell_unit(drawing: Drawing, files: StoreFiles, physical_offset: int, values
         drawing.below(f"its queue {topic}/{values['queue_id']} has no unit {queue_offset}", "yellow")
         return
     offset, size, code = units.tolist()[0]  # type: ignore[union-attr]
-    if (offset, size) == (physical_offset, values["total_size"]):
-        drawing.below(f"queue unit {queue_offset} of {topic}/{values['queue_id']} points at it: {path}:{position}")
-    else:
-        drawing.below(
-            f"queue unit {queue_offset} of {topic}/{values['queue_id']} points at {offset}: {path}:{position}", "yellow"
-        )
+    is_own = (offset, size) == (physical_offset, values["total_size"])
+    target, style = ("it", "") if is_own else (offset, "yellow")
+    drawing.below(f"queue unit {queue_offset} of {topic}/{values['queue_id']} points at {target}: {path}:{position}", style)
     drawing.below(f"its tags code is {code}: {code_meaning(code, topic, values)}")
 
 
