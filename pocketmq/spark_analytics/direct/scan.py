@@ -25,8 +25,8 @@ from pocketmq.spark_analytics.reading.log_reader import (
     known_column,
     known_columns,
 )
-from pocketmq.spark_analytics.reading.options import ReadOptions, read_options, refuse_unknown
-from pocketmq.spark_analytics.tables.table import MESSAGES, Table, table_of
+from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
+from pocketmq.spark_analytics.tables.table import Table, asked_table
 from pocketmq.store.offline.places import store_folders
 
 Stores = str | Path | Sequence[str | Path]
@@ -37,12 +37,8 @@ class Scan:
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str] | None = None) -> None:
         """Options are as Spark passes them. Raises ValueError."""
-        given = {name.lower(): value for name, value in options.items()}
-        name = given.get("table", MESSAGES).strip().lower()
-        self._table = None if name == MESSAGES else table_of(name)
-        if self._table is not None:
-            refuse_unknown(given, self._table.options)
-        self._options = read_options({key: value for key, value in given.items() if key != "table"})
+        self._table = asked_table(options)
+        self._options = self._table.asked(options) if self._table is not None else read_options(options)
         if self._table is None and BODY in (columns or self._options.columns or default_columns(self._options)):
             self._options = resolved(self._options)
         self._choose(columns)
@@ -83,9 +79,7 @@ class Scan:
     def _table_batches(self, table: Table) -> Iterator[Any]:
         for store in store_folders(self._options.paths):
             for part in table.parts_of(store, self._options.delay_levels):
-                for rows in table.rows(part):
-                    if rows.row_count:
-                        yield table.batch(rows, self.schema)
+                yield from table.batches(part, self.schema)
 
     def reader(self, batches: Iterable[Any] | None = None) -> Any:
         """Return a new pyarrow.RecordBatchReader, over `batches` of this scan if they are given."""

@@ -21,7 +21,7 @@ from pocketmq.spark_analytics.reading.log_reader import (
     known_column,
     known_columns,
 )
-from pocketmq.spark_analytics.reading.options import ReadOptions, read_options, refuse_unknown
+from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.source.errors import named_errors
 from pocketmq.spark_analytics.tables.table import Table
@@ -41,7 +41,19 @@ class Partition(InputPartition):  # type: ignore[misc]
     part: Any
 
 
-class CommitLogReader(DataSourceReader):  # type: ignore[misc]
+class _Reader(DataSourceReader):  # type: ignore[misc]
+    def batches(self, part: Any) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Yield the Arrow record batches of a partition."""
+        # If there are no partitions, Spark passes a partition of its own.
+        if isinstance(partition, Partition):
+            with named_errors():
+                yield from self.batches(partition.part)
+
+
+class CommitLogReader(_Reader):
     """Reader of the columns of `schema` from the stores named in `options`.
 
     Raises ValueError for an unknown column or option or a wrong type, FileNotFoundError for a missing store.
@@ -64,12 +76,8 @@ class CommitLogReader(DataSourceReader):  # type: ignore[misc]
             _warn_of_columns(splits, self._log.columns)
         return [Partition(split) for split in splits]
 
-    def read(self, partition: Any) -> Iterator[Any]:
-        """Yield the Arrow record batches of a partition."""
-        # If there are no partitions, Spark passes a partition of its own.
-        if isinstance(partition, Partition):
-            with named_errors():
-                yield from self._log.batches(partition.part)
+    def batches(self, part: Any) -> Iterator[Any]:
+        return self._log.batches(part)
 
 
 def _warn_of_columns(splits: Sequence[Split], columns: Sequence[Column]) -> None:
@@ -150,20 +158,18 @@ def _check_type(field: StructField, own: str) -> None:
 # --- companion tables -------------------------------------------------------------------------------------------------
 
 
-class TableReader(DataSourceReader):  # type: ignore[misc]
+class TableReader(_Reader):
     """Reader of the columns of `schema` from one table, for the stores named in `options`.
 
     Raises ValueError for an unknown column or option or a wrong type, FileNotFoundError for a missing store.
     """
 
     def __init__(self, table: Table, schema: StructType, options: Mapping[str, str]) -> None:
-        options = {name.lower(): value for name, value in options.items()}
-        refuse_unknown(options, (*table.options, "reader"))
+        self._options = table.asked(options, ("reader",))
         self._table = table
         for field in schema.fields:
             _check_type(field, simple(known_column(field.name, table.types)))
         self._schema = table.schema(schema.names)
-        self._options = read_options({name: value for name, value in options.items() if name != "table"})
 
     @named_errors()
     def partitions(self) -> list[Partition]:
@@ -171,11 +177,5 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         stores, levels = store_folders(self._options.paths), self._options.delay_levels
         return [Partition(part) for store in stores for part in self._table.parts_of(store, levels)]
 
-    def read(self, partition: Any) -> Iterator[Any]:
-        """Yield the Arrow record batches of a partition."""
-        # If there are no partitions, Spark passes a partition of its own.
-        if isinstance(partition, Partition):
-            with named_errors():
-                for rows in self._table.rows(partition.part):
-                    if rows.row_count:
-                        yield self._table.batch(rows, self._schema)
+    def batches(self, part: Any) -> Iterator[Any]:
+        return self._table.batches(part, self._schema)

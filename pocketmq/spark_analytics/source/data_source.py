@@ -67,7 +67,7 @@ from pocketmq.spark_analytics.reading.log_reader import BODY, asked_columns, def
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader, TableReader
 from pocketmq.spark_analytics.source.errors import named_errors
-from pocketmq.spark_analytics.tables.table import MESSAGES, Table, table_of
+from pocketmq.spark_analytics.tables.table import asked_table
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     @named_errors()
     def schema(self) -> str:
-        table = self._other_table()
+        table = asked_table(self.options)
         if table is not None:
             return table.ddl
         asked = read_options(self.options, STREAM_OPTIONS)
@@ -106,7 +106,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     @named_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
-        table = self._other_table()
+        table = asked_table(self.options)
         if table is not None:
             return TableReader(table, schema, self.options)
         # Spark refuses a reader with pushFilters while its own setting is off; its error names the setting.
@@ -119,12 +119,6 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
         reader: DataSourceStreamReader = streaming.CommitLogStreamReader(schema, self.options)
         return reader
-
-    def _other_table(self) -> Table | None:
-        """Return the requested companion table, None for the messages. Raises ValueError."""
-        options = {name.lower(): value for name, value in self.options.items()}
-        name = options.get("table", MESSAGES).strip().lower()
-        return None if name == MESSAGES else table_of(name)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pocketmq.spark_analytics.decoding.body_types import of_ddl
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX
 from pocketmq.spark_analytics.reading.log_reader import known_column
-from pocketmq.spark_analytics.reading.options import nearest
+from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options, refuse_unknown
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.offline.store_folder import StoreFolder
 
@@ -71,10 +71,24 @@ class Table:
         types = self.types
         return pa.schema([(name, known_column(name, types)) for name in names or types])
 
-    def batch(self, rows: Rows, schema: Any) -> Any:
-        """Return the columns of a schema of some rows as an Arrow RecordBatch."""
-        arrays = [_array(rows.columns[field.name], field.type, rows.row_count) for field in schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def asked(self, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
+        """Validate options as Spark passes them. `more`: names of options that are handled elsewhere. Raises ValueError."""
+        refuse_unknown(map(str.lower, options), (*self.options, *more))
+        return read_options(options)
+
+    def batches(self, part: Any, schema: Any) -> Iterator[Any]:
+        """Read a part, and yield the columns of a schema as Arrow RecordBatches."""
+        for rows in self.rows(part):
+            if rows.row_count:
+                arrays = [_array(rows.columns[field.name], field.type, rows.row_count) for field in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def asked_table(options: Mapping[str, str]) -> Table | None:
+    """Return the companion table that options request, None for the messages. Raises ValueError."""
+    given = {name.lower(): value for name, value in options.items()}
+    name = given.get("table", MESSAGES).strip().lower()
+    return None if name == MESSAGES else table_of(name)
 
 
 def table_of(name: str) -> Table:
