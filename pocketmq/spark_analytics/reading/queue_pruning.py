@@ -7,6 +7,7 @@ Therefore a topic has the same rows as in a scan of the whole log, whatever the 
 
 import logging
 import posixpath
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -105,8 +106,11 @@ def _in_file(
 ) -> tuple[list[Split], int | None]:
     """Return the splits of a file between two physical offsets, and the position of the first listed record it lacks."""
     file = files[index]
-    begin, stop = max(begin, file.start_offset), min(known, _stop(files, index))
-    if begin >= stop or not pruning.wants_file(file, files[index + 1] if index + 1 < len(files) else None):
+    successor = files[index + 1] if index + 1 < len(files) else None
+    begin = max(begin, file.start_offset)
+    # Including the records that the file has lost.
+    stop = min(known, file.end_offset if successor is None else successor.start_offset)
+    if begin >= stop or not pruning.wants_file(file, successor):
         return [], None
     found = covered(file, queues, lambda queue: _wants(pruning, queue), begin, stop)
     starts, sizes = found.starts - file.start_offset, found.sizes
@@ -118,7 +122,7 @@ def _in_file(
     for low, high in _unknown(files, index, found, split_size):
         before, behind = np.searchsorted(starts, [low, high]).tolist()
         splits += _cut(file, starts[first:before], sizes[first:before], pruning, split_size)
-        splits += _scans(file, low, high, pruning, split_size)
+        splits += scans(file, low, high, pruning, split_size)
         first = behind
     return splits + _cut(file, starts[first:], sizes[first:], pruning, split_size), lost_from
 
@@ -131,7 +135,7 @@ def _unknown(files: list[LogFile], index: int, found: Found, split_size: int) ->
     for begin, stop in found.unknown:
         low, high = begin - file.start_offset, min(stop - file.start_offset, file.size)
         if index + 1 < len(files) and stop == files[index + 1].start_offset:
-            if low >= high or _is_blank_at(file, low, stop - begin):
+            if low >= high or is_blank(read_mark(file, low), stop - begin):
                 continue
             high = records_end(files, index, low)[0]
         size += max(high - low, 0)
@@ -144,25 +148,14 @@ def _unknown(files: list[LogFile], index: int, found: Found, split_size: int) ->
     return ranges
 
 
-def _is_blank_at(file: LogFile, position: int, room: int) -> bool:
-    return is_blank(read_mark(file, position), room)
-
-
-def _scans(file: LogFile, low: int, high: int, pruning: Pruning, split_size: int) -> list[Split]:
-    """Return the splits that scan a range of a file. A record begins there, unless that is damaged."""
+def scans(
+    file: LogFile, low: int, high: int, pruning: Pruning, split_size: int, begins: Callable[[LogFile, int], bool] = may_begin
+) -> list[Split]:
+    """Return the splits that scan a range of a file. The first one is exact if `begins` says so."""
     begin, stop = pruning.narrow(file, low, high)
     cuts = [*range(begin, stop, split_size), stop]
-    is_exact = begin == low and may_begin(file, low)
-    return [
-        Split(file, cut, next_cut, high, is_exact=is_exact and cut == low)
-        for cut, next_cut in pairwise(cuts)
-        if cut < next_cut
-    ]
-
-
-def _stop(files: list[LogFile], index: int) -> int:
-    """Return the physical offset behind all records of a file, including those that it has lost."""
-    return files[index + 1].start_offset if index + 1 < len(files) else files[index].end_offset
+    is_exact = begin == low < stop and begins(file, low)
+    return [Split(file, cut, end, high, is_exact=is_exact and cut == low) for cut, end in pairwise(cuts)]
 
 
 def _proven(root: str, files: list[LogFile]) -> int:

@@ -19,8 +19,7 @@ Set a trigger: without one Spark checks for new records a hundred times a second
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -31,7 +30,7 @@ from pocketmq.spark_analytics.reading.log_reader import planned
 from pocketmq.spark_analytics.reading.log_tail import LogTail, is_damaged_boundary, may_begin
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, OptionParser, read_options
 from pocketmq.spark_analytics.reading.pruning import Pruning
-from pocketmq.spark_analytics.reading.queue_pruning import plan_range
+from pocketmq.spark_analytics.reading.queue_pruning import plan_range, scans
 from pocketmq.spark_analytics.reading.replicas import Copies, copies_between, have_same_log, with_copies
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.reading.split_planning import FULL_FILE_TAIL, full_end
@@ -194,11 +193,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if file.start_offset >= end or start >= file.size:
                 continue
             stop = full_end(file, start) if end >= file.end_offset else end - file.start_offset
-            low, high = self._pruning.narrow(file, start, stop)
-            cuts = [*range(low, high, split_size), high]
-            splits += [Split(file, cut, next_cut, stop) for cut, next_cut in pairwise(cuts)]
-            if low < high and low == start and is_damaged_boundary(file, start):
-                splits[1 - len(cuts)] = replace(splits[1 - len(cuts)], is_exact=True)
+            splits += scans(file, start, stop, self._pruning, split_size, is_damaged_boundary)
         return splits
 
     # --- lost records -----------------------------------------------------------------------------------------------
