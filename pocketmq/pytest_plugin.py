@@ -32,8 +32,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pocketmq.cli.cluster import ProcessCluster
-    from pocketmq.testing.server import Clock, PocketMQ, Store
-    from pocketmq.testing.virtual_cluster import VirtualCluster
+    from pocketmq.testing.server import Clock, PocketMQ, Store, VirtualCluster
 
 _MARKS = (
     "pocketmq(store='memory', clock='test', settings={}, partitions=False): options of the server `pocketmq` of a test",
@@ -44,7 +43,7 @@ _MARKS = (
 def __getattr__(name: str) -> Any:
     if name != "VirtualCluster":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pocketmq.testing.virtual_cluster import VirtualCluster
+    from pocketmq.testing.server import VirtualCluster
 
     return VirtualCluster
 
@@ -127,7 +126,7 @@ def _options(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
 @pytest.fixture
 def pocketmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[VirtualCluster]":
     """A name server and a broker in one child process, with a clock that the test advances."""
-    from pocketmq.testing.virtual_cluster import VirtualCluster
+    from pocketmq.testing.server import VirtualCluster
 
     with VirtualCluster(tmp_path_factory.mktemp("pocketmq")) as cluster:
         yield cluster

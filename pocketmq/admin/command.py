@@ -18,14 +18,14 @@ a failure is printed as {"error": ...} and ends with 1.
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pocketmq.admin.api.client import AdminClient, AdminError, Where, described
-from pocketmq.admin.output import Output, Table
+from pocketmq.admin.output import Output
 from pocketmq.client.access import Access, default_tools_yml
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.command_line.commands import FAILURE, Command, complain
@@ -33,14 +33,10 @@ from pocketmq.runtime.command_line.option_types import ADDRESS, ADDRESSES, NAMES
 from pocketmq.runtime.lifecycle import StartError
 
 
-class Run:
+class Run(Output):
     """One run of a command: `admin` sends requests, the rest prints."""
 
-    def __init__(self, admin: AdminClient, output: Output) -> None:
-        self.admin = admin
-        self.output = output
-        self.say = output.say
-        self.as_json = output.as_json
+    admin: AdminClient
 
     def warn(self, failure: BaseException) -> None:
         """Show a failure after which the command continues."""
@@ -73,10 +69,6 @@ class Run:
                 self.say(done(address))
             changed.append(address)
         return changed
-
-    def table(self, table: Table, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-        """Print a table; return its rows as objects."""
-        return self.output.table(table, rows)
 
 
 Work = Callable[..., Awaitable[Any]]
@@ -169,27 +161,27 @@ def _run(
     as_json: bool,
 ) -> int:
     """Run the work and return the exit code."""
-    output = Output(as_json)
+    run = Run(as_json)
 
-    async def run() -> None:
+    async def run_work() -> None:
         access = Access.of_files(credentials or default_tools_yml(), tls)
-        async with AdminClient(namesrv_addr.split(";"), access) as admin:
-            output.result(await work(Run(admin, output), **given))
+        async with AdminClient(namesrv_addr.split(";"), access) as run.admin:
+            run.result(await work(run, **given))
 
     try:
-        asyncio.run(run())
+        asyncio.run(run_work())
     except BrokenPipeError:
         raise
     except (AdminError, RemotingError, StartError, OSError, TimeoutError, ValueError) as failure:
         code = int(failure.code) if isinstance(failure, RemotingError) else None
-        output.result({"error": {"code": code, "message": getattr(failure, "remark", None) or described(failure)}})
+        run.result({"error": {"code": code, "message": getattr(failure, "remark", None) or described(failure)}})
         complain(described(failure))
         return FAILURE if as_json else 0
     except (LookupError, TypeError, AttributeError) as failure:
         if os.environ.get("POCKETMQ_TRACEBACK"):
             raise
         text = f"a server's answer has an unexpected form, or mqadmin has an error: {type(failure).__name__}: {failure}"
-        output.result({"error": {"code": None, "message": text}})
+        run.result({"error": {"code": None, "message": text}})
         complain(f"{text} (POCKETMQ_TRACEBACK=1 shows the traceback)")
         return FAILURE
     return 0

@@ -38,25 +38,34 @@ def details(stored: StoredMessage, body_path: str, with_offset_id: bool = True) 
     return [f"{name + ':':<20} {value}" for name, value in rows]
 
 
-def one_line(stored: StoredMessage) -> str:
-    """Return all of a message in one line, without its body as text."""
+def _fields(stored: StoredMessage) -> dict[str, Any]:
+    """Return the fields of a message that both `one_line` and JSON show, in the order of Java's MessageExt."""
     record, message = stored
-    body = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in message.body)
-    fields = {
+    return {
         "brokerName": message.broker_name,
         "queueId": record.queue_id,
         "storeSize": record.total_size,
         "queueOffset": record.queue_offset,
         "sysFlag": record.sys_flag,
         "bornTimestamp": record.born_timestamp_ms,
-        "bornHost": f"/{stored.born_host}",
+        "bornHost": stored.born_host,
         "storeTimestamp": record.store_timestamp_ms,
-        "storeHost": f"/{stored.store_host}",
+        "storeHost": stored.store_host,
         "msgId": message.offset_msg_id,
         "commitLogOffset": record.physical_offset,
         "bodyCRC": record.body_crc,
         "reconsumeTimes": record.reconsume_times,
         "preparedTransactionOffset": record.prepared_transaction_offset,
+    }
+
+
+def one_line(stored: StoredMessage) -> str:
+    """Return all of a message in one line, without its body as text."""
+    record, message = stored
+    body = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in message.body)
+    fields = _fields(stored) | {
+        "bornHost": f"/{stored.born_host}",
+        "storeHost": f"/{stored.store_host}",
         "toString()": f"Message{{topic='{stored.topic}', flag={record.flag}, "
         f"properties={properties_text(message.properties)}, body={f'[{body}]' if message.body else 'null'}, "
         "transactionId='null'}",
@@ -66,32 +75,14 @@ def one_line(stored: StoredMessage) -> str:
 
 def as_document(stored: StoredMessage) -> dict[str, Any]:
     """Return a message for JSON; a body that is not UTF-8 is `bodyBase64`."""
-    record, message = stored
+    message = stored.message
     try:
         body = {"body": message.body.decode()}
     except UnicodeDecodeError:
         body = {"bodyBase64": base64.b64encode(message.body).decode()}
-    return {
-        "msgId": message.msg_id,
-        "offsetMsgId": message.offset_msg_id,
-        "topic": stored.topic,
-        "brokerName": message.broker_name or None,
-        "queueId": record.queue_id,
-        "queueOffset": record.queue_offset,
-        "commitLogOffset": record.physical_offset,
-        "storeSize": record.total_size,
-        "flag": record.flag,
-        "sysFlag": record.sys_flag,
-        "bornTimestamp": record.born_timestamp_ms,
-        "bornHost": stored.born_host,
-        "storeTimestamp": record.store_timestamp_ms,
-        "storeHost": stored.store_host,
-        "bodyCRC": record.body_crc,
-        "reconsumeTimes": record.reconsume_times,
-        "preparedTransactionOffset": record.prepared_transaction_offset,
-        "properties": message.properties,
-        **body,
-    }
+    about = {"topic": stored.topic, "flag": stored.record.flag, "properties": message.properties}
+    ids = {"msgId": message.msg_id, "offsetMsgId": message.offset_msg_id, "brokerName": message.broker_name or None}
+    return {**_fields(stored), **ids, **about, **body}
 
 
 def send_result_text(sent: SendResult) -> str:

@@ -33,3 +33,4 @@ def time_of(text: str) -> Time:
 
 
 TIME: Final = Checked("<arg>", time_of)
+TIME_MS: Final = Checked("<arg>", lambda text: time_of(text).ms)

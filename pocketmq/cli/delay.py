@@ -1,8 +1,9 @@
-"""`pocketmq delay`: lists, counts, cancels pending delayed messages, or delivers them now."""
+"""`pocketmq delay`: lists, counts, cancels delayed messages, or delivers them now. `pocketmq clock`: shows the message
+time of brokers, and advances it if they were started with --test-clock.
+"""
 
 import base64
 import json
-import sys
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Final, NamedTuple
@@ -10,18 +11,11 @@ from typing import Final, NamedTuple
 import msgspec
 from rich.table import Table
 
-from pocketmq.admin.api.delayed import (
-    DETAILED_PAGE,
-    PAGE,
-    cancel,
-    delayed_counts,
-    delayed_messages,
-    deliver_now,
-    read_clock,
-)
+from pocketmq.admin.api import delayed
 from pocketmq.cli import server_options
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.cli.duration import parse_duration_ms
+from pocketmq.cli.verbs import running
 from pocketmq.client.access import Access
 from pocketmq.remoting.delay_bodies import DelayedMessage
 from pocketmq.remoting.dispatch import RemotingError
@@ -30,9 +24,9 @@ from pocketmq.runtime.command_line.commands import complain, say
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.peer_text import escaped_json, time_text
 from pocketmq.store_tools.files.value_text import parse_time_ms
+from pocketmq.store_tools.files.value_text import time_text as local_time
 
-_PIPE_WIDTH: Final = 240
-_CHANGES: Final = {"cancel": (cancel, "cancelled"), "now": (deliver_now, "delivered")}
+_CHANGES: Final = {"cancel": (delayed.cancel, "cancelled"), "now": (delayed.deliver_now, "delivered")}
 
 
 class Found(NamedTuple):
@@ -54,6 +48,20 @@ async def _run(options: SimpleNamespace, access: Access) -> int:
         return await action(admin, options)
 
 
+def run_clock(options: SimpleNamespace) -> int:
+    """Show the message time of brokers, or advance it by `duration`, one line per broker. Returns the exit code."""
+    return server_options.run(options, lambda access: _show_clock(options.namesrv, access, options.duration))
+
+
+async def _show_clock(namesrv: str, access: Access, ms: int | None) -> int:
+    async with ClusterAdmin(namesrv, access) as admin:
+        for name, address in sorted(admin.brokers.items()):
+            now = await (delayed.read_clock(admin, address) if ms is None else delayed.advance_clock(admin, address, ms))
+            kind = "test clock" if now.is_virtual else "the machine's clock"
+            say(f"{name}  {local_time(now.now)}  {now.now}  {kind}")
+    return 0
+
+
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
@@ -62,9 +70,9 @@ async def _find(admin: ClusterAdmin, options: SimpleNamespace, detailed: bool = 
     for name, address in sorted(admin.brokers.items()):
         begin, end = await _due_range(admin, address, options)
         for msg_id in options.ids or (None,):
-            count_max = DETAILED_PAGE if detailed else PAGE
+            count_max = delayed.DETAILED_PAGE if detailed else delayed.PAGE
             wanted = QueryDelayedRequestHeader(options.topic, options.key, msg_id, begin, end, count_max, None, detailed)
-            async for message in delayed_messages(admin, address, wanted):
+            async for message in delayed.delayed_messages(admin, address, wanted):
                 yield Found(name, address, message)
 
 
@@ -72,7 +80,7 @@ async def _due_range(admin: ClusterAdmin, address: str, options: SimpleNamespace
     texts = (options.begin or "0", options.end or str(1 << 62))
     now_ms = 0
     if any(text.startswith("+") for text in texts):
-        now_ms = (await read_clock(admin, address)).now
+        now_ms = (await delayed.read_clock(admin, address)).now
     begin, end = (now_ms + parse_duration_ms(text[1:]) if text.startswith("+") else parse_time_ms(text) for text in texts)
     return begin, end
 
@@ -98,7 +106,7 @@ async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> int:
                 message.tags or "", str(message.body_size),
             )  # fmt: skip
     if count and not options.json:
-        Printer(soft_wrap=True, pipe_width=_PIPE_WIDTH).print(table)
+        Printer(soft_wrap=True, pipe_width=running.PIPE_WIDTH).print(table)
     return 0
 
 
@@ -131,7 +139,7 @@ async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     for address in admin.brokers.values():
         begin, end = await _due_range(admin, address, options)
         wanted = CountDelayedRequestHeader(options.topic, begin, min(end, (1 << 63) - 1))
-        counts = await delayed_counts(admin, address, wanted)
+        counts = await delayed.delayed_counts(admin, address, wanted)
         cancelled += counts.cancelled
         for hour, count in counts.hours.items():
             hours[int(hour)] = hours.get(int(hour), 0) + count
@@ -150,9 +158,8 @@ async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     if not chosen:
         return _nothing()
     change, done = _CHANGES[options.action]
-    if not options.yes and not _agreed(
-        f"{len(chosen)} message(s), the first due {_moment(chosen[0].message.due_timestamp)}"
-    ):
+    about = f"{len(chosen)} message(s), the first due {_moment(chosen[0].message.due_timestamp)}"
+    if not options.yes and not running.is_agreed(about):
         return 1
     failed = 0
     for found in chosen:
@@ -164,11 +171,6 @@ async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
             failed += 1
             complain(f"{message.msg_id}: {refusal}")
     return 1 if failed else 0
-
-
-def _agreed(what: str) -> bool:
-    say(f"{what}: continue? [y/N] ", end="", to_errors=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _nothing() -> int:

@@ -23,7 +23,7 @@ TOOL: Final = Group(
         "topic": Lazy("pocketmq.cli.verbs.topic_commands:topic", "topics: ls, create, describe, set, delete"),
         "group": Lazy("pocketmq.cli.verbs.group_commands:group", "consumer groups: ls, create, describe, reset, delete"),
         "dlq": Lazy("pocketmq.cli.verbs.dlq_commands:dlq", "dead letters: ls, show, resend, export, purge"),
-        "console": Lazy("pocketmq.cli.console_command:console", "look after a cluster in the browser"),
+        "console": Lazy("pocketmq.cli.up_command:console", "look after a cluster in the browser"),
         "store": Lazy(
             "pocketmq.cli.store_commands:store", "a store's files: verify, dump, explain, repair, rejoin, export, import"
         ),

@@ -100,6 +100,6 @@ def clock(**values: Any) -> int:
         raise click.UsageError("DURATION is for `pocketmq clock advance DURATION`")
     if options.action == "advance" and options.duration is None:
         raise click.UsageError("DURATION is missing: write `pocketmq clock advance 30m`")
-    from pocketmq.cli import clock as command
+    from pocketmq.cli import delay
 
-    return command.run(options)
+    return delay.run_clock(options)

@@ -125,12 +125,10 @@ class Launch:
         raise NotReady(f"{name} did not become ready within {time.monotonic() - began:.0f} s; it printed:\n{shown}")
 
 
-def start_namesrv(
-    folder: Path, *, port: int = 0, settings: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
-) -> Server:
+def start_namesrv(folder: Path, *, port: int = 0, settings: Mapping[str, str] | None = None) -> Server:
     """Start a name server with its files in `folder`. `port` 0: a free one. Raises NotReady."""
     defaults = {"kvConfigPath": str(folder.absolute() / "kvConfig.json")}
-    return Launch("pocketmq.namesrv", folder, ["--port", str(port)], defaults, prefix).start(settings)
+    return Launch("pocketmq.namesrv", folder, ["--port", str(port)], defaults).start(settings)
 
 
 def start_broker(

@@ -12,6 +12,7 @@ HEX_MAX: Final = 4 << 10
 _INDENTED_MAX: Final = 4 * JSON_MAX
 FORMS: Final = ("text", "json", "hex")
 _HEX_ROW: Final = 16
+_LINE_MAX: Final = 80
 
 
 class Shown(NamedTuple):
@@ -36,9 +37,9 @@ def shown(body: bytes, form: str) -> Shown:
     return Shown("text", printable(body[:TEXT_MAX].decode(errors="replace")), len(body) > TEXT_MAX)
 
 
-def one_line(start: bytes | None, size_max: int = 80) -> str:
+def one_line(start: bytes | None) -> str:
     """Return the beginning of a body in one line, as lists show it."""
-    return "" if start is None else escaped(" ".join(start.decode(errors="replace").split()))[:size_max]
+    return "" if start is None else escaped(" ".join(start.decode(errors="replace").split()))[:_LINE_MAX]
 
 
 def editable(body: bytes) -> str | None:

@@ -12,8 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from pocketmq.metrics.config import MetricsConfig
 from pocketmq.metrics.family import Source
-from pocketmq.metrics.loop_monitor import STUCK_S, LoopMonitor
-from pocketmq.metrics.loop_work import LoopStuck, on_loop
+from pocketmq.metrics.loop_monitor import STUCK_S, LoopMonitor, LoopStuck, on_loop
 from pocketmq.metrics.page import Page
 from pocketmq.runtime.http_server import HttpRequest, HttpResponse, HttpServer
 from pocketmq.runtime.lifecycle import Service, StartError, listening

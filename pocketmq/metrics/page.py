@@ -11,8 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.metrics.family import Family, Row, Source, plain
-from pocketmq.metrics.loop_monitor import LoopMonitor
-from pocketmq.metrics.loop_work import LoopStuck, on_loop
+from pocketmq.metrics.loop_monitor import LoopMonitor, LoopStuck, on_loop
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from pocketmq.admin.api import topics
 from pocketmq.admin.api.client import AdminClient
@@ -30,6 +30,16 @@ class BrokerRequests:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1, "pocketmq-requests")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the servers."""
+        raise NotImplementedError
 
     @property
     def namesrv_address(self) -> str:

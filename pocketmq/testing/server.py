@@ -1,12 +1,15 @@
-"""The server of a test: a name server and a broker in processes of their own, which the test kills, stops and cuts off."""
+"""The servers of a test: a name server and a broker in processes of their own, which the test kills, stops and cuts off; or
+both in one process.
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from pocketmq import proxy
 from pocketmq.cli.cluster import Layout, Node, ProcessCluster
+from pocketmq.cli.processes import start_up
 from pocketmq.cli.settings import COMMIT_LOG_FILE_SIZE
 from pocketmq.testing.networks import partitionable
 from pocketmq.testing.requests import BrokerRequests
@@ -49,12 +52,6 @@ class PocketMQ(BrokerRequests):
         self._reached_ms = 0
         self._cluster = ProcessCluster(folder, _LAYOUT, settings=given, network=network, broker_options=options)
         self._cluster.__enter__()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop broker and name server."""
@@ -141,6 +138,24 @@ class PocketMQ(BrokerRequests):
     def _broker(self) -> Node:
         (broker,) = self._cluster.nodes.values()
         return broker
+
+
+class VirtualCluster(BrokerRequests):
+    """A running `pocketmq up --memory --test-clock` on free ports."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it, with its output in `folder`. Raises pocketmq.cli.processes.NotReady."""
+        super().__init__()
+        self._server = start_up(folder, "--memory", "--test-clock")
+
+    @property
+    def namesrv_address(self) -> str:
+        return self._server.address
+
+    def close(self) -> None:
+        """Stop both servers; their data is lost."""
+        self._end_requests()
+        self._server.stop()
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-import threading
 from typing import Final
+
+from pocketmq.client.loop_thread import LoopThread
 
 _CHUNK_SIZE: Final = 1 << 16
 
@@ -17,25 +18,24 @@ class TcpProxy:
 
     def __init__(self) -> None:
         self.target: tuple[str, int] | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy", daemon=True)
-        self._thread.start()
-        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        self._thread = LoopThread("tcp-proxy")
+        self.port = self._thread.call(self._listen())
 
     def cut(self) -> None:
         """Stop forwarding."""
-        self._loop.call_soon_threadsafe(self._is_joined.clear)
+        self._thread.call(self._forward_while(False))
 
     def join(self) -> None:
         """Forward again."""
-        self._loop.call_soon_threadsafe(self._is_joined.set)
+        self._thread.call(self._forward_while(True))
 
     def close(self) -> None:
         """Close the port and all connections."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.call(self._end())
+        self._thread.close()
+
+    async def _forward_while(self, is_joined: bool) -> None:
+        (self._is_joined.set if is_joined else self._is_joined.clear)()
 
     async def _listen(self) -> int:
         self._is_joined = asyncio.Event()
@@ -45,10 +45,6 @@ class TcpProxy:
 
     async def _end(self) -> None:
         self._server.close()
-        connections = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):

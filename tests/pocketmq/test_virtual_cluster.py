@@ -15,7 +15,7 @@ from pocketmq.cli.duration import parse_duration_ms
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.pytest_plugin import pocketmq_cluster  # noqa: F401
-from pocketmq.testing.virtual_cluster import VirtualCluster
+from pocketmq.testing.server import VirtualCluster
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "order_timeout" / "test_shop.py"
 

@@ -97,10 +97,10 @@ class TraceEvent(NamedTuple):
     succeeded: bool
 
 
-async def trace_of(admin: AdminClient, msg_id: str, topic: str = TRACE_TOPIC) -> list[TraceEvent]:
+async def trace_of(admin: AdminClient, msg_id: str) -> list[TraceEvent]:
     """Return the events of a message by time; none without a trace topic, or if no client has sent trace data."""
     with Tolerating(ResponseCode.NO_MESSAGE, ResponseCode.TOPIC_NOT_EXIST):
-        found = await by_key(admin, topic, msg_id)
+        found = await by_key(admin, TRACE_TOPIC, msg_id)
         events = (event for stored in found for event in trace_events(msg_id, stored))
         return sorted(events, key=lambda event: event.timestamp_ms)
     return []

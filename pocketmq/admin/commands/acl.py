@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pocketmq.admin.api import accounts
+from pocketmq.admin.api import users
 from pocketmq.admin.api.client import Where, each
 from pocketmq.admin.command import Run, command, only_one_target, option, targets
 from pocketmq.admin.formats import java_text, time_seconds
@@ -41,7 +41,7 @@ async def update_acl_config(run: Run, access_key: str, where: Where, **given: An
     account = CreateAccessConfigRequestHeader(access_key.strip(), **given)
     brokers = await run.at_each(
         where,
-        lambda at: accounts.update_account(run.admin, at, account),
+        lambda at: users.update_account(run.admin, at, account),
         lambda at: f"create or update plain access config to {at} success.",
         with_slaves=True,
     )
@@ -55,7 +55,7 @@ async def delete_acl_config(run: Run, access_key: str, where: Where) -> object:
     access_key = access_key.strip()
     brokers = await run.at_each(
         where,
-        lambda at: accounts.delete_account(run.admin, at, access_key),
+        lambda at: users.delete_account(run.admin, at, access_key),
         lambda at: f"delete plain access config account from {at} success.",
         with_slaves=True,
     )
@@ -80,7 +80,7 @@ async def update_global_white_addr(
     given = global_white_remote_addresses.strip()
     brokers = await run.at_each(
         where,
-        lambda at: accounts.update_white_addresses(run.admin, at, given, acl_file_full_path),
+        lambda at: users.update_white_addresses(run.admin, at, given, acl_file_full_path),
         lambda at: f"update global white remote addresses to {at} success.",
         with_slaves=True,
     )
@@ -93,7 +93,7 @@ async def cluster_acl_config_version(run: Run, where: Where) -> object:
     rows = [
         (one.cluster, one.broker_name, one.broker_addr, one.path, one.version.counter, time_seconds(one.version.timestamp))
         for address in await run.admin.targets(where)
-        for one in await accounts.file_versions(run.admin, address)
+        for one in await users.file_versions(run.admin, address)
     ]
     result = run.table(VERSIONS, rows)
     run.say(f"get {'broker' if where.broker else 'cluster'}'s plain access config version success.")
@@ -103,7 +103,7 @@ async def cluster_acl_config_version(run: Run, where: Where) -> object:
 @command("getAclConfig", *WHERE, check=only_one_target)
 async def get_acl_config(run: Run, where: Where) -> object:
     """Show all accounts, including their secret keys."""
-    result = await each(await run.admin.targets(where), lambda at: accounts.access_config(run.admin, at))
+    result = await each(await run.admin.targets(where), lambda at: users.access_config(run.admin, at))
     for document in result.values():
         run.say(f"\nglobalWhiteRemoteAddresses: {_text(document.get('globalWhiteAddrs') or [])}\n\naccounts:")
         for account in document.get("plainAccessConfigs") or []:

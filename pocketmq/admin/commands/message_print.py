@@ -4,21 +4,13 @@ import codecs
 from collections import Counter
 from typing import Any
 
+from pocketmq.admin.api import queue_reading
 from pocketmq.admin.api.client import AdminError, queue_text
-from pocketmq.admin.api.queue_reading import (
-    FOUND,
-    NO_MATCHED_MSG,
-    PULL_COUNT,
-    TOOLS_CONSUMER,
-    address_of,
-    limits,
-    pull,
-    queues_to_read,
-)
+from pocketmq.admin.api.queue_reading import FOUND, NO_MATCHED_MSG, PULL_COUNT, TOOLS_CONSUMER
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.message_texts import as_document, one_line
-from pocketmq.admin.times import TIME, Time
+from pocketmq.admin.times import TIME_MS
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 
@@ -34,13 +26,9 @@ def _charset(name: str) -> str:
 
 CHARSET = option("-c", "--charsetName", "charset of the bodies", type=Checked("<arg>", _charset), default="utf-8")
 TAGS = option("-s", "--subExpression", "only messages with these tags: TagA || TagB", default="*")
-BEGIN = option("-b", "--beginTimestamp", "from this time on: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS", type=TIME)
-BEGIN_S = option("-s", "--beginTimestamp", "from this time on: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS", type=TIME)
-END = option("-e", "--endTimestamp", "up to this time", type=TIME)
-
-
-def _ms(time: Time | None) -> int | None:
-    return None if time is None else time.ms
+BEGIN = option("-b", "--beginTimestamp", "from this time on: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS", type=TIME_MS)
+BEGIN_S = option("-s", "--beginTimestamp", "from this time on: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS", type=TIME_MS)
+END = option("-e", "--endTimestamp", "up to this time", type=TIME_MS)
 
 
 class _Printer:
@@ -74,9 +62,9 @@ class _Printer:
 async def print_msg(run: Run, topic: str, charset_name: str, sub_expression: str, print_body: bool, **given: Any) -> object:
     """Print the messages of a topic, queue by queue."""
     printer = _Printer(run, charset_name, print_body)
-    for queue, address in await queues_to_read(run.admin, topic.strip()):
-        begin, end = _ms(given["begin_timestamp"]), _ms(given["end_timestamp"])
-        queue_offset, high = await limits(run.admin, address, queue, begin, end)
+    for queue, address in await queue_reading.queues_to_read(run.admin, topic.strip()):
+        begin, end = given["begin_timestamp"], given["end_timestamp"]
+        queue_offset, high = await queue_reading.limits(run.admin, address, queue, begin, end)
         run.say(f"minOffset={queue_offset}, maxOffset={high}, {queue_text(queue)}")
         await _print_queue(run, printer, queue, address, queue_offset, high, expression=sub_expression)
         run.say("-" * 56)
@@ -101,13 +89,13 @@ async def print_msg_by_queue(
 ) -> object:
     """Print or count the messages of a queue."""
     queue = MessageQueue(broker_name.strip(), queue_id, topic.strip())
-    address = await address_of(run.admin, queue.topic, queue.broker_name)
+    address = await queue_reading.address_of(run.admin, queue.topic, queue.broker_name)
     printer = _Printer(run, given["charset_name"], given["print_body"], given["print"])
-    begin, end = _ms(given["begin_timestamp"]), _ms(given["end_timestamp"])
-    queue_offset, high = await limits(run.admin, address, queue, begin, end)
+    begin, end = given["begin_timestamp"], given["end_timestamp"]
+    queue_offset, high = await queue_reading.limits(run.admin, address, queue, begin, end)
     tags: Counter[str] = Counter()
     while queue_offset < high:
-        pulled = await pull(run.admin, address, queue, queue_offset, expression=sub_expression)
+        pulled = await queue_reading.pull(run.admin, address, queue, queue_offset, expression=sub_expression)
         if pulled.status != FOUND or pulled.next_offset <= queue_offset:
             break
         queue_offset = pulled.next_offset
@@ -144,12 +132,12 @@ async def consume_message(
     printer = _Printer(run, "utf-8")
     if queue_id is not None and broker_name is not None:
         queue = MessageQueue(broker_name.strip(), queue_id, topic.strip())
-        queues = [(queue, await address_of(run.admin, queue.topic, queue.broker_name))]
+        queues = [(queue, await queue_reading.address_of(run.admin, queue.topic, queue.broker_name))]
     else:
-        queues = await queues_to_read(run.admin, topic.strip())
+        queues = await queue_reading.queues_to_read(run.admin, topic.strip())
     for queue, address in queues:
-        begin, end = _ms(given["begin_timestamp"]), _ms(given["end_timestamp"])
-        low, high = await limits(run.admin, address, queue, begin, end)
+        begin, end = given["begin_timestamp"], given["end_timestamp"]
+        low, high = await queue_reading.limits(run.admin, address, queue, begin, end)
         if offset is not None and offset > high:
             run.say(f"{queue_text(queue)} no matched msg, offset={offset}")
             break
@@ -174,7 +162,7 @@ async def _print_queue(
     """Print the messages of a queue from `low` on. Unless `is_exact`, the pull that reaches `end` may give later ones."""
     while low < end:
         count = min(end - low, PULL_COUNT) if is_exact else PULL_COUNT
-        pulled = await pull(run.admin, address, queue, low, count, **how)
+        pulled = await queue_reading.pull(run.admin, address, queue, low, count, **how)
         is_stuck, low = pulled.next_offset <= low, pulled.next_offset
         if pulled.status == FOUND:
             if is_exact:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from pocketmq.admin.api import dead_letters
 from pocketmq.admin.api.client import AdminClient, AdminError
@@ -16,12 +16,6 @@ from pocketmq.runtime.peer_text import clipped, escaped_json
 from pocketmq.store_tools.transfer.documents import as_export
 
 _BODY_SHOWN = 60
-
-
-def run(options: SimpleNamespace) -> int:
-    """Run the verb `action` and return its exit code."""
-    verbs = {"ls": _list, "show": _show, "resend": _resend, "export": _export, "purge": _purge}
-    return running.run(options, verbs[options.action])
 
 
 async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
@@ -159,3 +153,6 @@ async def _purge(admin: AdminClient, options: SimpleNamespace) -> int:
     await dead_letters.purge(admin, options.group)
     say(f"deleted {counted(count, 'dead letter')} of group {options.group}")
     return 0
+
+
+VERBS: Final = {"ls": _list, "show": _show, "resend": _resend, "export": _export, "purge": _purge}

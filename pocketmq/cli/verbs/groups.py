@@ -14,7 +14,7 @@ from pocketmq.admin.api.consumers import (
     language_name,
 )
 from pocketmq.admin.api.dead_letters import count_of
-from pocketmq.admin.api.offset_plans import NO_OFFSET, Plan, Target, To, applied, planned
+from pocketmq.admin.api.offsets import NO_OFFSET, Plan, Target, To, applied, planned
 from pocketmq.cli.verbs import running
 from pocketmq.cli.verbs.running import NONE, counted, document, show
 from pocketmq.client.versions import version_name
@@ -22,12 +22,6 @@ from pocketmq.remoting.bodies import MessageQueue, SubscriptionGroupConfig
 from pocketmq.runtime.command_line.commands import say, warn
 
 _MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
-
-
-def run(options: SimpleNamespace) -> int:
-    """Run the verb `action` and return its exit code."""
-    verbs = {"ls": _list, "create": _create, "describe": _describe, "reset": _reset, "delete": _delete}
-    return running.run(options, verbs[options.action])
 
 
 async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
@@ -188,3 +182,6 @@ async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
     topics = await groups.delete_everywhere(admin, options.group)
     say(f"deleted consumer group {options.group}" + (f" with {', '.join(topics)}" if topics else ""))
     return 0
+
+
+VERBS: Final = {"ls": _list, "create": _create, "describe": _describe, "reset": _reset, "delete": _delete}

@@ -64,7 +64,7 @@ def verb(
     check: Callable[[SimpleNamespace], None] | None = None,
     notes: str = "",
 ) -> click.Command:
-    """Return a command. `place`: the module with the function `run` that gets the options, with the verb as `action`.
+    """Return a command. `place`: the module with the table VERBS, whose function gets the options.
 
     `check` may refuse the options before a connection is made.
     """
@@ -73,10 +73,11 @@ def verb(
 
 
 def _run(place: str, action: str, check: Callable[[SimpleNamespace], None] | None, **values: Any) -> int:
-    options = SimpleNamespace(action=action, **values)
+    options = SimpleNamespace(**values)
     if check is not None:
         check(options)
     import importlib
 
-    code: int = importlib.import_module(place).run(options)
-    return code
+    from pocketmq.cli.verbs import running
+
+    return running.run(options, importlib.import_module(place).VERBS[action])

@@ -1,6 +1,7 @@
 """`pocketmq topic VERB`: lists, creates, describes, changes and deletes topics."""
 
 from types import SimpleNamespace
+from typing import Final
 
 from pocketmq.admin.api import topic_configs
 from pocketmq.admin.api.client import AdminClient, AdminError
@@ -11,12 +12,6 @@ from pocketmq.cli.verbs import running
 from pocketmq.cli.verbs.running import counted, document, moment, show
 from pocketmq.cli.verbs.topic_commands import PERMS
 from pocketmq.runtime.command_line.commands import say
-
-
-def run(options: SimpleNamespace) -> int:
-    """Run the verb `action` and return its exit code."""
-    verbs = {"ls": _list, "create": _create, "describe": _describe, "set": _set, "delete": _delete}
-    return running.run(options, verbs[options.action])
 
 
 async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
@@ -138,3 +133,6 @@ async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
 def perm_text(perm: int) -> str:
     """Return a permission as `--perm` takes it. The bit for templates of new topics is not shown."""
     return next(text for text, value in PERMS.items() if value == perm & 6)
+
+
+VERBS: Final = {"ls": _list, "create": _create, "describe": _describe, "set": _set, "delete": _delete}

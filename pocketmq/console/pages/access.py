@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from pocketmq.admin.api import accounts, users
+from pocketmq.admin.api import users
 from pocketmq.admin.api.brokers import broker_config
 from pocketmq.admin.api.client import AdminClient, sorted_addresses
 from pocketmq.console.forms import Form, WrongInput
@@ -94,7 +94,7 @@ async def _at(admin: AdminClient, address: str) -> dict[str, Found]:
         listed = await users.list_users(admin, address) or []
         found[OF_5] = {one["username"]: one for one in listed}
     if config.get("aclEnable") == "true":
-        listed = (await accounts.access_config(admin, address)).get("plainAccessConfigs") or []
+        listed = (await users.access_config(admin, address)).get("plainAccessConfigs") or []
         found[OF_4] = {one["accessKey"]: one for one in listed}
     return found
 
@@ -145,7 +145,7 @@ async def delete_user(view: View) -> Response:
             await users.delete_user(view.admin, address, name)
     else:
         for address in await _with_slaves(view.admin):
-            await accounts.delete_account(view.admin, address, name)
+            await users.delete_account(view.admin, address, name)
     return view.redirect("/users", "user_deleted")
 
 
@@ -177,13 +177,13 @@ async def save_account(view: View) -> Response:
     account = _account(view.form)
     for address in await _with_slaves(view.admin):
         secret = account.secret_key or await _secret_key(view.admin, address, account.access_key)
-        await accounts.update_account(view.admin, address, msgspec.structs.replace(account, secret_key=secret))
+        await users.update_account(view.admin, address, msgspec.structs.replace(account, secret_key=secret))
     return view.redirect("/user", "user_saved", name=account.access_key, generation=OF_4)
 
 
 async def _secret_key(admin: AdminClient, address: str, access_key: str) -> str:
     """Return the secret key that an account has at a broker. Raises WrongInput for a new account."""
-    present = (await accounts.access_config(admin, address)).get("plainAccessConfigs") or []
+    present = (await users.access_config(admin, address)).get("plainAccessConfigs") or []
     found = next((str(one["secretKey"]) for one in present if one["accessKey"] == access_key), None)
     if found is None:
         raise WrongInput("wrong.empty", field="secret")
@@ -191,7 +191,7 @@ async def _secret_key(admin: AdminClient, address: str, access_key: str) -> str:
 
 
 async def _with_slaves(admin: AdminClient) -> list[str]:
-    """Return the addresses of all brokers: slaves of 4.9 do not copy accounts."""
+    """Return the addresses of all brokers: slaves of 4.9 do not copy users."""
     info = await admin.cluster_info()
     return [address for data in info.broker_addr_table.values() for _, address in sorted_addresses(data)]
 

@@ -90,11 +90,11 @@ async def _states_at(admin: AdminClient, address: str, groups: list[str]) -> dic
     return {group: await _state_at(admin, address, group) for group in groups}
 
 
-async def _state_at(admin: AdminClient, address: str, group: str, topic: str | None = None) -> State:
+async def _state_at(admin: AdminClient, address: str, group: str) -> State:
     """Return the offsets and the clients of a group at one broker; empty ones if it does not know the group."""
     progress = Progress()
     try:
-        progress.add(await consumers.progress_at(admin, address, group, topic))
+        progress.add(await consumers.progress_at(admin, address, group))
         return progress, await consumers.clients_at(admin, address, group)
     except RemotingError as refusal:
         if is_of_access(refusal):
