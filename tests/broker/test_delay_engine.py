@@ -153,8 +153,7 @@ async def test_unexpected_failure_of_one_delivery_loses_no_message(monkeypatch: 
 
 
 async def test_stopped_deliveries_cause_no_work_and_are_made_up_for() -> None:
-    t = Delayed()
-    t.service._stop_deliver = True  # timerStopDequeue=true
+    t = Delayed(stop_dequeue=True)
     for number in range(5):
         t.put(f"{number}", TIMER_DELAY_MS=1000 * number + 500)
     async with asyncio.timeout(PATIENCE_S):

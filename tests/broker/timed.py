@@ -39,6 +39,7 @@ class Timed:
             "max_index_num": 50, "message_index_enable": False, "mapped_file_size_consume_queue": 20_000,
             "file_reserved_time": 0, "mapped_file_size_timer_log": timers.get("log_file_size", 1 << 16),
             "timer_roll_window_slot": timers.get("roll_window_slots", 172_800),
+            "timer_stop_dequeue": timers.get("stop_dequeue", False),
         }  # fmt: skip
         slots = timers.get("slots_total", 7 * 86_400)
         self.services = built.build(self.disk, self.clock, store, {"broker_cluster_name": "c"}, loop=loop, timer_slots=slots)

@@ -107,7 +107,7 @@ class DelayEngine:
                 now_ms = self._look_at_clocks()
                 if not self._enter(source, own):
                     source.mark(self._copies_end, now_ms)
-                    self._begin_at(source.due_ms)
+                    self._begin_at(source.near.due_ms)
 
     def _enter(self, source: Source[Any], arrivals: Sequence[Arrival]) -> float | None:
         """Take in new messages; return the seconds after which more should be taken in, or None."""
@@ -163,7 +163,9 @@ class DelayEngine:
     def _has_time(self) -> bool:
         """Whether nothing is due, and what is left to be loaded is not due soon."""
         now_ms = self._clock.message_time_ms()
-        return all(source.due_ms > now_ms and source.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for source in self.sources)
+        return all(
+            source.near.due_ms > now_ms and source.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for source in self.sources
+        )
 
     def _try_again(self, now_ms: int, end_s: float) -> bool:
         """Try the messages that have waited long enough; return whether the time was used up."""
@@ -201,7 +203,7 @@ class DelayEngine:
             self._touched.add(source)
             for _ in range(TIMED_EVERY):
                 self._deliver(source, source.pop(), now_ms)
-                if source.due_ms > next_ms or len(waiting) >= waiting_max:
+                if source.near.due_ms > next_ms or len(waiting) >= waiting_max:
                     break
             if self._clock.monotonic() >= end_s:
                 return None
@@ -225,7 +227,7 @@ class DelayEngine:
         its other messages are due before them too."""
         found, found_ms, next_ms = self.sources[0], FAR_MS, FAR_MS
         for source in self.sources:
-            due_ms = source.due_ms
+            due_ms = source.near.due_ms
             if due_ms < found_ms:
                 found, found_ms, next_ms = source, due_ms, found_ms
             elif due_ms < next_ms:

@@ -94,6 +94,8 @@ class LevelSource(ConfigManager):
         self._changed: set[int] = set()  # levels with progress since the last mark
         self._in_file: set[int] = set()
         self._heads: list[DueLevelMessage] = []  # a heap
+        self.due_ms = FAR_MS
+        self.near = self
         self.delivered_total = 0
         self.delivered: Callable[[float], object] = lambda lateness_s: None
         """Called with the seconds from a message's due time until its delivery."""
@@ -108,7 +110,7 @@ class LevelSource(ConfigManager):
             if queue.topic == SCHEDULE_TOPIC:
                 # Also levels no longer in the table: their messages are delivered at their time.
                 self._row(queue.queue_id + 1)
-        self._heads = []
+        self._heads, self.due_ms = [], FAR_MS
         for level, row in self._rows.items():
             row.units, row.is_queued, row.waiting = [], False, {}
             self._correct(level, row)
@@ -119,7 +121,7 @@ class LevelSource(ConfigManager):
 
     def stop(self) -> None:
         """Return to the first messages that are not delivered."""
-        self._heads = []
+        self._heads, self.due_ms = [], FAR_MS
         for row in self._rows.values():
             row.next_offset, row.place_before = row.delivered_to
             row.waiting = {}
@@ -127,6 +129,7 @@ class LevelSource(ConfigManager):
     def calendar_set(self) -> None:
         self._heads = [head._replace(due_ms=self._due_ms(self._rows[head.level])) for head in self._heads]
         heapq.heapify(self._heads)
+        self.due_ms = self._heads[0].due_ms if self._heads else FAR_MS
 
     def _row(self, level: int) -> _Level:
         row = self._rows.get(level)
@@ -158,10 +161,6 @@ class LevelSource(ConfigManager):
     def load_some(self, until_ms: int, now_ms: int) -> bool:
         return False
 
-    @property
-    def due_ms(self) -> int:
-        return self._heads[0][0] if self._heads else FAR_MS
-
     def pop(self) -> DueLevelMessage:
         due = heapq.heappop(self._heads)
         level = due.level
@@ -170,6 +169,7 @@ class LevelSource(ConfigManager):
         row.is_queued = False
         self._changed.add(level)
         self._queue_head(level, row)
+        self.due_ms = self._heads[0].due_ms if self._heads else FAR_MS
         return due
 
     def copy(self, due: DueLevelMessage, now_ms: int) -> Message | None:
@@ -198,6 +198,7 @@ class LevelSource(ConfigManager):
         row.is_queued = True
         due_ms = self._due_ms(row)
         heapq.heappush(self._heads, DueLevelMessage(due_ms, row.units[-1][0], level, row.next_offset, row.place_before))
+        self.due_ms = self._heads[0].due_ms
 
     def _read_ahead(self, row: _Level) -> None:
         queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)

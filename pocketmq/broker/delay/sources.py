@@ -23,6 +23,12 @@ class Due(Protocol):
     def physical_offset(self) -> int: ...
 
 
+class Near(Protocol):
+    """Messages that are loaded. `due_ms`: when the first of them is due; FAR_MS without one."""
+
+    due_ms: int
+
+
 D = TypeVar("D", bound=Due)
 
 
@@ -40,8 +46,8 @@ class Source(Protocol[D]):
         ...
 
     @property
-    def due_ms(self) -> int:
-        """When the first message of those loaded is due; FAR_MS without one."""
+    def near(self) -> Near:
+        """Where the messages wait that are loaded. One object for the source's life."""
         ...
 
     @property

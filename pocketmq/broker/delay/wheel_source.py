@@ -63,6 +63,7 @@ class WheelSource:
         self._stop_enter = config.timer_stop_enqueue
         self._stop_deliver = config.timer_stop_dequeue
         self._near = near = DueQueue()
+        self.near = DueQueue() if self._stop_deliver else near
         self.pop, self.wait, self.done = near.pop, near.wait, near.done
         reader = TimerReader(store, precision_ms)
         self.remember = reader.remember
@@ -162,10 +163,6 @@ class WheelSource:
         return max(self._store.max_offset(TIMER_TOPIC, 0) - self._entry.queue_offset, 0)
 
     # --- what is due ------------------------------------------------------------------------------------------------
-
-    @property
-    def due_ms(self) -> int:
-        return FAR_MS if self._stop_deliver else self._near.due_ms
 
     @property
     def loaded_to_ms(self) -> int:
