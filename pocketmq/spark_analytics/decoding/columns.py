@@ -22,17 +22,14 @@ from pocketmq.store.format.layout import (
     HOST_V6_SIZE,
     RECORD_FIXED,
     STOREHOSTADDRESS_V6_FLAG,
-    dtype_of,
     field_position,
 )
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
-from pocketmq.store.format.record import HOST_FLAGS
-from pocketmq.store.format.record_chain import Positions, field_view
-from pocketmq.store.format.record_window import RecordWindow
+from pocketmq.store.format.record_chain import Positions
+from pocketmq.store.format.record_window import HEADER, RecordWindow
 
 # Born timestamps are set by clients and may not fit into Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
-HEADER: Final = dtype_of(RECORD_FIXED)
 _HOST_FIELDS: Final = ("born_host", "store_host")
 _HOSTS: Final = np.dtype(
     {
@@ -73,34 +70,6 @@ class Records(RecordWindow):
     @property
     def physical_offsets(self) -> Positions:
         return super().physical_offsets if self.own_offsets is None else self.own_offsets
-
-    @cached_property
-    def _fixed_parts(self) -> npt.NDArray[Any]:
-        # Copied as raw bytes and then viewed as fields: numpy copies a structured dtype field by field, which is much
-        # slower.
-        parts: npt.NDArray[Any] = field_view(self.data, f"V{HEADER.itemsize}")[self.starts].view(HEADER)
-        return parts
-
-    @cached_property
-    def host_flags(self) -> npt.NDArray[np.uint8]:
-        """As in RecordWindow."""
-        return (self._fixed_parts["sys_flag"] & HOST_FLAGS).astype(np.uint8)
-
-    @cached_property
-    def headers(self) -> npt.NDArray[Any] | None:
-        """The fixed parts of all records, contiguous; None unless all hosts are IPv4."""
-        # Reading each field in place costs a cache miss per record, so one copy of all fields pays off from two fields on.
-        return self._fixed_parts if len(self) and not self.host_flags.any() else None
-
-    def fixed(self, name: str) -> npt.NDArray[Any]:
-        """As in RecordWindow."""
-        headers = self.headers
-        if headers is None:
-            return super().fixed(name)
-        numbers = self._fixed.get(name)
-        if numbers is None:
-            numbers = self._fixed[name] = headers[name].astype(HEADER[name].newbyteorder("="))
-        return numbers
 
     def rows(self, keep: Any) -> Self:
         """Return only the rows selected by `keep`."""
