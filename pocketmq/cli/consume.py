@@ -10,6 +10,7 @@ from typing import Final
 
 from rich.text import Text
 
+from pocketmq.admin.api.groups import delete_group
 from pocketmq.cli import server_options
 from pocketmq.cli.cluster_admin import ClusterAdmin
 from pocketmq.client.access import Access
@@ -18,7 +19,6 @@ from pocketmq.client.message import RETRY_GROUP_PREFIX, MessageExt
 from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.consumer import DeleteSubscriptionGroupRequestHeader
 from pocketmq.remoting.headers.topic import DeleteTopicInNamesrvRequestHeader, TopicRequestHeader
 from pocketmq.runtime.command_line.commands import warn
 from pocketmq.runtime.command_line.printer import Printer
@@ -76,16 +76,11 @@ async def _delete(options: SimpleNamespace, access: Access) -> None:
     try:
         async with asyncio.timeout(DELETE_S), ClusterAdmin(options.namesrv, access) as admin:
             for address in admin.brokers.values():
-                await admin.call(
-                    address,
-                    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-                    DeleteSubscriptionGroupRequestHeader(options.group, remove_offset=True, clean_offset=True),
-                )
+                await delete_group(admin, address, options.group, True)
                 await admin.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(retry_topic))
+            header = DeleteTopicInNamesrvRequestHeader(retry_topic)
             for address in options.namesrv.split(";"):
-                await admin.call(
-                    address, RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader(retry_topic)
-                )
+                await admin.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
     except (OSError, TimeoutError, RemotingError) as failure:
         warn(f"the consumer group {options.group} of this run could not be deleted completely: {reason(failure)}")
 

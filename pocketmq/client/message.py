@@ -153,13 +153,20 @@ def decode_messages(records: bytes, broker_name: str) -> list[MessageExt]:
 
 def decode_records(records: bytes, broker_name: str) -> Iterator[tuple[Record, MessageExt]]:
     """Yield the records in a pull's body, each with its message. Raises ValueError for bytes that are not whole records."""
-    position, view, left = 0, memoryview(records), DECOMPRESSED_TOTAL_MAX
-    while position < len(records):
-        record = decode_record(view, position)
+    left = DECOMPRESSED_TOTAL_MAX
+    for record in records_of(records):
         message = _message_of(record, broker_name, left)
         if record.sys_flag & COMPRESSED_FLAG:
             left = max(left - (len(message.body) if message.problem is None else DECOMPRESSED_SIZE_MAX), 0)
         yield record, message
+
+
+def records_of(records: bytes | bytearray | memoryview) -> Iterator[Record]:
+    """Yield the records in a pull's body, whose own bodies may be compressed. Raises ValueError as `decode_records`."""
+    view, position = memoryview(records), 0
+    while position < len(view):
+        record = decode_record(view, position)
+        yield record
         position += record.total_size
 
 

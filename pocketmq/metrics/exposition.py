@@ -7,9 +7,10 @@ Written in chunks, so that the caller can pause in between: the thread that writ
 running, as Python runs one thread at a time. A chunk that has not changed since it was last written is not written again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
+from types import SimpleNamespace
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -50,7 +51,8 @@ class Exposition:
 
     def metric(self, metric: Metric) -> bytes:
         """Return the text of a metric of prometheus_client."""
-        return self._encode(_One(metric)).removesuffix(self.end)
+        registry = SimpleNamespace(collect=lambda: [metric])
+        return self._encode(registry).removesuffix(self.end)
 
     def chunks(self, family: Family) -> Iterator[bytes]:
         """Yield the text of a family in pieces, its HELP and TYPE first; nothing without rows."""
@@ -83,16 +85,6 @@ def process_registry() -> CollectorRegistry:
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
     return registry
-
-
-class _One:
-    """Collector of one metric."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterable[Metric]:
-        return (self._metric,)
 
 
 def _starts(family: Family, rows: Sequence[Row], known: _Chunk | None) -> list[list[str]]:

@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from copy import copy
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -55,6 +55,14 @@ class Where(NamedTuple):
 
     broker: str | None
     cluster: str | None
+
+
+class Caller(Protocol):
+    """Sends requests to servers: AdminClient, and others with its `call`."""
+
+    async def call(
+        self, address: str, code: int, header: CommandHeader | None = None, body: RawBody = b""
+    ) -> RemotingCommand: ...
 
 
 class AdminClient:

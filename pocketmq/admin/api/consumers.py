@@ -9,6 +9,7 @@ from msgspec import field
 from pocketmq.admin.api.client import AdminClient, AdminError, addresses_by_name, by_queue, document
 from pocketmq.admin.api.topics import RETRY_PREFIX
 from pocketmq.client.consuming.allocation import queue_order
+from pocketmq.client.versions import version_name
 from pocketmq.remoting.bodies import Body, Connection, MessageQueue, SubscriptionData, TopicRouteData
 from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
@@ -207,6 +208,11 @@ def language_name(language: str | int) -> str:
     """Return the name of a client's language, which may be given as a number."""
     known = isinstance(language, int) and 0 <= language < len(LanguageCode)
     return LanguageCode(language).name if known else str(language)  # type: ignore[arg-type]
+
+
+def client_fields(client: Connection) -> tuple[str, str, str, str]:
+    """Return id, address, language and version of a client."""
+    return client.client_id, client.client_addr, language_name(client.language), version_name(client.version)
 
 
 async def producers(admin: AdminClient, group: str, topic: str) -> list[Connection]:

@@ -12,19 +12,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pocketmq.admin.api import topics
 from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.api.message_search import by_unique_key
 from pocketmq.admin.api.queue_reading import FOUND, limits, pull, queues_to_read
 from pocketmq.admin.api.stored_messages import StoredMessage
-from pocketmq.admin.api.topics import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    QueueStatus,
-    delete_topic,
-    queue_status,
-    queue_status_at,
-    topic_names,
-)
+from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, QueueStatus
 from pocketmq.client.delivery_time import TIMED
 from pocketmq.client.message import RETRY_TOPIC, encode_properties
 from pocketmq.client.message_check import sender_properties
@@ -85,25 +78,25 @@ class Outcome(NamedTuple):
 
 async def counts(admin: AdminClient) -> list[DeadLetterCount]:
     """Return the numbers of dead letters of all groups that have any, or had some."""
-    return [_count(name, await queue_status(admin, name)) for name in await dead_letter_topics(admin)]
+    return [_count(name, await topics.queue_status(admin, name)) for name in await dead_letter_topics(admin)]
 
 
 async def dead_letter_topics(admin: AdminClient) -> list[str]:
     """Return the names of all dead-letter topics."""
-    return sorted(name for name in await topic_names(admin) if name.startswith(DLQ_PREFIX))
+    return sorted(name for name in await topics.topic_names(admin) if name.startswith(DLQ_PREFIX))
 
 
-async def counts_at(admin: AdminClient, address: str, topics: Iterable[str]) -> list[DeadLetterCount]:
-    """Return the numbers of dead letters that one broker has in dead-letter topics; it may not have all of them."""
+async def counts_at(admin: AdminClient, address: str, names: Iterable[str]) -> list[DeadLetterCount]:
+    """Return the numbers of dead letters that one broker has in topics of these names; it may not have all of them."""
     turns = asyncio.Semaphore(_CONCURRENT_MAX)
 
     async def count(topic: str) -> DeadLetterCount | None:
         async with turns:
             with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
-                return _count(topic, await queue_status_at(admin, address, topic))
+                return _count(topic, await topics.queue_status_at(admin, address, topic))
         return None
 
-    return [one for one in await asyncio.gather(*map(count, topics)) if one is not None]
+    return [one for one in await asyncio.gather(*map(count, names)) if one is not None]
 
 
 def _count(topic: str, rows: Sequence[QueueStatus]) -> DeadLetterCount:
@@ -258,7 +251,7 @@ async def purge(admin: AdminClient, group: str) -> None:
     topic = DLQ_PREFIX + group
     route = await admin.route(topic)
     for cluster in sorted({data.cluster for data in route.broker_datas}):
-        await delete_topic(admin, cluster, topic)
+        await topics.delete_topic(admin, cluster, topic)
 
 
 def with_ids(letters: Iterable[StoredMessage], ids: Iterable[str]) -> tuple[list[StoredMessage], list[str]]:

@@ -7,18 +7,17 @@ level, and since 5.x of each topic's timers; `level_counts` and `timer_counts` a
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from pocketmq.admin.api.brokers import broker_config, runtime_info
-from pocketmq.admin.api.client import AdminClient, AdminError, document
+from pocketmq.admin.api.client import AdminClient, AdminError, Caller, document
 from pocketmq.admin.api.topics import queue_status_at
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.command import Body, RemotingCommand
+from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage, DelayedMessages
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.delay import (
     AdvanceClockRequestHeader,
     ClockResponseHeader,
@@ -36,14 +35,6 @@ DETAILED_PAGE: Final = 8
 """Messages of one answer; the second if bodies are included."""
 _LEVEL_OFFSETS: Final = re.compile(r"scheduleMessageOffset_(\d+)=(\d+),(\d+)")
 """A row of the runtime info: the level, the offset of its first message that is pending, and the end of its queue."""
-
-
-class Caller(Protocol):
-    """Sends requests to servers: AdminClient, and others with its `call`."""
-
-    async def call(
-        self, address: str, code: int, header: CommandHeader | None = None, body: Body = b""
-    ) -> RemotingCommand: ...
 
 
 class DelayedPage(NamedTuple):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.admin.api.client import AdminClient, chosen_address, document
+from pocketmq.admin.api.client import AdminClient, Caller, chosen_address, document
 from pocketmq.admin.api.exports import is_system_group, user_groups
 from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, delete_topic, group_names, topic_names
 from pocketmq.remoting.bodies import SubscriptionGroupConfig, encode_body
@@ -55,7 +55,7 @@ async def create_group(admin: AdminClient, address: str, config: SubscriptionGro
     await admin.call(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, encode_body(config))
 
 
-async def delete_group(admin: AdminClient, address: str, group: str, with_offsets: bool) -> None:
+async def delete_group(admin: Caller, address: str, group: str, with_offsets: bool) -> None:
     """Delete a consumer group at one broker. `with_offsets`: its consumer offsets too."""
     header = DeleteSubscriptionGroupRequestHeader(group, with_offsets, with_offsets)
     await admin.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.api.queue_reading import FOUND, PULL_COUNT, at_time, has_tag, pull_answer
 from pocketmq.admin.api.topics import QueueStatus
-from pocketmq.client.message import RETRY_TOPIC
+from pocketmq.client.message import RETRY_TOPIC, records_of
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.headers.pull import PullMessageResponseHeader
 from pocketmq.store.format.message import COMPRESSED_FLAG
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.format.record import Record
 
 BODY_START: Final = 200
 """Bytes of a body that a list shows."""
@@ -247,12 +247,7 @@ class _Reader:
 
 def rows_of(records: bytes | bytearray | memoryview, broker_name: str) -> list[MessageRow]:
     """Return the messages in an answer's body as lists show them. Raises AdminError for bytes that are not whole records."""
-    view, position, found = memoryview(records), 0, []
     try:
-        while position < len(view):
-            record = decode_record(view, position)
-            found.append(row_of(record, broker_name))
-            position += record.total_size
+        return [row_of(record, broker_name) for record in records_of(records)]
     except ValueError as wrong:
         raise AdminError(f"the answer has no readable messages: {wrong}") from None
-    return found

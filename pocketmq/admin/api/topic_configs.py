@@ -6,16 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from pocketmq.admin.api import topics
 from pocketmq.admin.api.brokers import serves_5
 from pocketmq.admin.api.client import AdminClient, AdminError, document
-from pocketmq.admin.api.topics import (
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    QueueStatus,
-    create_topic,
-    delete_topic,
-    queue_status_at,
-)
+from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, QueueStatus
 from pocketmq.remoting.bodies import TopicConfig, TopicList
 from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -26,6 +20,7 @@ MESSAGE_TYPE: Final = "message.type"
 NORMAL: Final = "NORMAL"
 OF_CLIENTS: Final = (NORMAL, "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY")
 """The types that a topic may be created with."""
+PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 OF_SERVERS: Final = ("RETRY", "DLQ", "SYSTEM")
 """The types of topics that brokers create for themselves and for consumer groups."""
 
@@ -81,6 +76,11 @@ class TopicTable:
     def names(self, with_special: bool) -> list[str]:
         """Return the names of all topics, or of those that clients created."""
         return [name for name in sorted(self.topics) if with_special or self.kind(name) not in OF_SERVERS]
+
+
+def perm_text(perm: int) -> str:
+    """Return a permission as a word of PERMS. The bit for templates of new topics is not shown."""
+    return next(text for text, value in PERMS.items() if value == perm & 6)
 
 
 def topic_config(fields: dict[str, Any]) -> TopicConfig:
@@ -145,7 +145,7 @@ async def queues_at(admin: AdminClient, places: Iterable[TopicAt]) -> list[Queue
     rows: list[QueueStatus] = []
     for one in places:
         with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
-            rows += await queue_status_at(admin, one.address, one.config.topic_name)
+            rows += await topics.queue_status_at(admin, one.address, one.config.topic_name)
     return sorted(rows, key=lambda row: (row.queue.broker_name, row.queue.queue_id))
 
 
@@ -165,7 +165,7 @@ async def create(admin: AdminClient, brokers: dict[str, str], topic: str, queues
             await check_knows_types(admin, address, topic)
     config = TopicConfig(topic, queues, queues)
     for address in brokers.values():
-        await create_topic(admin, address, config, None if kind == NORMAL else f"+{MESSAGE_TYPE}={kind}")
+        await topics.create_topic(admin, address, config, None if kind == NORMAL else f"+{MESSAGE_TYPE}={kind}")
 
 
 async def change(admin: AdminClient, places: Iterable[TopicAt], new: TopicChange) -> list[TopicAt]:
@@ -179,7 +179,7 @@ async def change(admin: AdminClient, places: Iterable[TopicAt], new: TopicChange
             config.read_queue_nums = config.write_queue_nums = new.queues
         if new.perm is not None:
             config.perm = new.perm
-        await create_topic(admin, one.address, config, None if new.kind is None else f"+{MESSAGE_TYPE}={new.kind}")
+        await topics.create_topic(admin, one.address, config, None if new.kind is None else f"+{MESSAGE_TYPE}={new.kind}")
         changed.append(one._replace(config=config))
     return changed
 
@@ -189,4 +189,4 @@ async def delete(admin: AdminClient, topic: str, broker_names: Iterable[str]) ->
     names = set(broker_names)
     clusters = (await admin.cluster_info()).cluster_addr_table
     for cluster in sorted(cluster for cluster, members in clusters.items() if names & set(members)):
-        await delete_topic(admin, cluster, topic)
+        await topics.delete_topic(admin, cluster, topic)

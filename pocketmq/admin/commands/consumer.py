@@ -16,7 +16,7 @@ from pocketmq.admin.formats import safe_name, time_seconds
 from pocketmq.admin.output import Table
 from pocketmq.admin.running_info_text import running_info_text
 from pocketmq.client.versions import version_name
-from pocketmq.remoting.bodies import Connection, MessageQueue
+from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.command_line.option_types import ADDRESS
 
@@ -91,7 +91,7 @@ def _queue_rows(found: Progress, clients: dict[MessageQueue, str] | None) -> lis
 async def consumer_connection(run: Run, consumer_group: str, broker_addr: str | None) -> object:
     """Show the clients and subscriptions of a consumer group."""
     found = await connections(run.admin, consumer_group.strip(), broker_addr)
-    shown = run.table(CLIENTS, [_client_row(one) for one in found.connection_set])
+    shown = run.table(CLIENTS, list(map(consumers.client_fields, found.connection_set)))
     run.say("\nBelow is subscription:")
     run.table(SUBSCRIPTIONS, [(topic, one.sub_string) for topic, one in sorted(found.subscription_table.items())])
     run.say(f"\nConsumeType: {found.consume_type}")
@@ -100,15 +100,11 @@ async def consumer_connection(run: Run, consumer_group: str, broker_addr: str | 
     return {**msgspec.to_builtins(found), "connectionSet": shown}
 
 
-def _client_row(one: Connection) -> tuple[str, str, str, str]:
-    return one.client_id, one.client_addr, consumers.language_name(one.language), version_name(one.version)
-
-
 @command("producerConnection", option("-g", "--producerGroup", "producer group name", required=True),
          option("-t", "--topic", "a topic that it sends to", required=True))  # fmt: skip
 async def producer_connection(run: Run, producer_group: str, topic: str) -> object:
     """Show the clients of a producer group that sends to a topic."""
-    rows = [_client_row(one) for one in await consumers.producers(run.admin, producer_group.strip(), topic)]
+    rows = list(map(consumers.client_fields, await consumers.producers(run.admin, producer_group.strip(), topic)))
     for number, row in enumerate(rows, 1):
         run.say(PRODUCER_LAYOUT % (number, *row))
     return [CLIENTS.document(row) for row in rows]

@@ -4,14 +4,8 @@ from typing import Any
 
 import click
 
-from pocketmq.admin.api.offsets import (
-    OffsetReset,
-    ResetQueue,
-    check_resets_one_queue,
-    clone_offsets,
-    reset_offsets,
-    reset_queue,
-)
+from pocketmq.admin.api import offsets
+from pocketmq.admin.api.offsets import OffsetReset, ResetQueue
 from pocketmq.admin.api.queue_reading import at_time
 from pocketmq.admin.command import TOPIC, Run, command, option
 from pocketmq.admin.output import Table
@@ -54,7 +48,7 @@ async def reset_offset_by_time(run: Run, group: str, topic: str, timestamp: Time
     group, topic = group.strip(), topic.strip()
     if given["broker"] is not None:
         return await _reset_one_queue(run, group, topic, timestamp, given["broker"], given["queue"], given["offset"])
-    reset = await reset_offsets(run.admin, group, topic, timestamp.ms, force)
+    reset = await offsets.reset_offsets(run.admin, group, topic, timestamp.ms, force)
     who = "group" if reset.committed is None else "consumerGroup"
     run.say(
         f"rollback consumer offset by specified {who}[{group}], topic[{topic}], force[{str(force).lower()}], "
@@ -66,7 +60,7 @@ async def reset_offset_by_time(run: Run, group: str, topic: str, timestamp: Time
 @command("skipAccumulatedMessage", GROUP, TOPIC, FORCE)
 async def skip_accumulated_message(run: Run, group: str, topic: str, force: bool) -> object:
     """Set the consumer offsets of a group to the end of each queue."""
-    return _show(run, await reset_offsets(run.admin, group.strip(), topic.strip(), NOW_MS, force))
+    return _show(run, await offsets.reset_offsets(run.admin, group.strip(), topic.strip(), NOW_MS, force))
 
 
 def _show(run: Run, reset: OffsetReset) -> object:
@@ -83,7 +77,7 @@ def _row(one: ResetQueue) -> tuple[str | int, ...]:
 async def _reset_one_queue(
     run: Run, group: str, topic: str, timestamp: Time, broker: str, queue_id: int, queue_offset: int | None
 ) -> object:
-    await check_resets_one_queue(run.admin, broker, topic)
+    await offsets.check_resets_one_queue(run.admin, broker, topic)
     run.say(
         f"start reset consumer offset by specified, group[{group}], topic[{topic}], queueId[{queue_id}], "
         f"broker[{broker}], timestamp(string)[{timestamp.text}], timestamp(long)[{timestamp.ms}]"
@@ -91,7 +85,7 @@ async def _reset_one_queue(
     if queue_offset is None:
         queue_offset = await at_time(run.admin, broker, MessageQueue("", queue_id, topic), timestamp.ms)
     run.say(f"reset consumer offset to {queue_offset}")
-    await reset_queue(run.admin, broker, group, topic, queue_id, timestamp.ms, queue_offset)
+    await offsets.reset_queue(run.admin, broker, group, topic, queue_id, timestamp.ms, queue_offset)
     return {"broker": broker, "topic": topic, "queueId": queue_id, "offset": queue_offset}
 
 
@@ -105,6 +99,6 @@ async def _reset_one_queue(
 async def clone_group_offset(run: Run, src_group: str, dest_group: str, topic: str, offline: bool | None) -> object:
     """Copy the consumer offsets of a group in a topic to another group."""
     source, target, topic = src_group.strip(), dest_group.strip(), topic.strip()
-    copied = await clone_offsets(run.admin, source, target, topic)
+    copied = await offsets.clone_offsets(run.admin, source, target, topic)
     run.say(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
     return [{"brokerName": queue.broker_name, "queueId": queue.queue_id, "offset": new} for queue, new in copied]

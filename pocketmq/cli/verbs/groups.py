@@ -3,21 +3,13 @@
 from types import SimpleNamespace
 from typing import Any, Final
 
-from pocketmq.admin.api import groups
+from pocketmq.admin.api import consumers, groups
 from pocketmq.admin.api.client import AdminClient, AdminError
-from pocketmq.admin.api.consumers import (
-    ConsumerConnection,
-    GroupSummary,
-    QueueProgress,
-    clients_of_queues,
-    group_state,
-    language_name,
-)
+from pocketmq.admin.api.consumers import ConsumerConnection, GroupSummary, QueueProgress
 from pocketmq.admin.api.dead_letters import count_of
 from pocketmq.admin.api.offsets import NO_OFFSET, Plan, Target, To, applied, planned
 from pocketmq.cli.verbs import running
 from pocketmq.cli.verbs.running import NONE, counted, document, show
-from pocketmq.client.versions import version_name
 from pocketmq.remoting.bodies import MessageQueue, SubscriptionGroupConfig
 from pocketmq.runtime.command_line.commands import say, warn
 
@@ -25,7 +17,7 @@ _MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSU
 
 
 async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
-    states = [await group_state(admin, name) for name in await groups.all_groups(admin)]
+    states = [await consumers.group_state(admin, name) for name in await groups.all_groups(admin)]
     if options.json:
         document([_summary_document(one) for one in states])
         return 0
@@ -77,9 +69,9 @@ async def _configs_of(admin: AdminClient, group: str) -> dict[str, dict[str, Any
 
 async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
     configs = await _configs_of(admin, options.group)
-    state = await group_state(admin, options.group)
-    clients = await clients_of_queues(admin, options.group) if state.clients.connection_set else {}
-    members = [_member(one) for one in state.clients.connection_set]
+    state = await consumers.group_state(admin, options.group)
+    clients = await consumers.clients_of_queues(admin, options.group) if state.clients.connection_set else {}
+    members = list(map(consumers.client_fields, state.clients.connection_set))
     subscriptions = [
         (topic, one.sub_string, one.expression_type) for topic, one in sorted(state.clients.subscription_table.items())
     ]
@@ -109,10 +101,6 @@ async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
     say()
     show(("subscription", "expression", "type"), subscriptions)
     return 0
-
-
-def _member(one: Any) -> tuple[str, str, str, str]:
-    return one.client_id, one.client_addr, language_name(one.language), version_name(one.version)
 
 
 def _queue_row(queue: MessageQueue, now: QueueProgress, clients: dict[MessageQueue, str]) -> tuple[object, ...]:
@@ -170,7 +158,7 @@ def _show_plan(plan: Plan, done: dict[tuple[str, int], int], as_json: bool) -> N
 
 async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
     await _configs_of(admin, options.group)
-    state = await group_state(admin, options.group)
+    state = await consumers.group_state(admin, options.group)
     members = len(state.clients.connection_set)
     if members:
         warn(f"{counted(members, 'client')} of {options.group} still run: the broker may create the group again for them")

@@ -12,17 +12,17 @@ from pocketmq.runtime.command_line.option_types import Checked, OneOf, WholeNumb
 
 QUEUES: Final = 4
 QUEUES_MAX: Final = 65_536
-PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
+PERMS: Final = ("rw", "r", "w", "none")
 _KIND: Final = OneOf(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY"])
 _KIND_HELP: Final = "Kind of its messages: NORMAL, FIFO, DELAY, TRANSACTION, MIXED or PRIORITY"
 _NAME: Final = argument("name", "The topic.")
 _topic: Final = partial(verb, "pocketmq.cli.verbs.topics")
 
 
-def _perm(text: str) -> int:
+def _perm(text: str) -> str:
     if text not in PERMS:
         raise ValueError
-    return PERMS[text]
+    return text
 
 
 def _check_change(options: SimpleNamespace) -> None:

@@ -6,11 +6,10 @@ from typing import Final
 from pocketmq.admin.api import topic_configs
 from pocketmq.admin.api.client import AdminClient, AdminError
 from pocketmq.admin.api.consumers import GroupSummary, group_state
-from pocketmq.admin.api.topic_configs import OF_SERVERS, TopicAt, TopicChange, TopicSummary, places_of, queues_at
+from pocketmq.admin.api.topic_configs import OF_SERVERS, PERMS, TopicAt, TopicChange, TopicSummary, perm_text
 from pocketmq.admin.api.topics import QueueStatus, groups_of_topic
 from pocketmq.cli.verbs import running
 from pocketmq.cli.verbs.running import counted, document, moment, show
-from pocketmq.cli.verbs.topic_commands import PERMS
 from pocketmq.runtime.command_line.commands import say
 
 
@@ -41,9 +40,9 @@ async def _create(admin: AdminClient, options: SimpleNamespace) -> int:
 
 async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
     table = await topic_configs.topic_table(admin)
-    places = table.topics.get(options.name) or await places_of(admin, options.name)
+    places = table.topics.get(options.name) or await topic_configs.places_of(admin, options.name)
     about = await topic_configs.summary(admin, table, options.name)
-    rows = await queues_at(admin, places)
+    rows = await topic_configs.queues_at(admin, places)
     groups = [await group_state(admin, group, options.name) for group in sorted(await groups_of_topic(admin, options.name))]
     if options.json:
         document(
@@ -96,18 +95,18 @@ def _group_document(one: GroupSummary) -> dict[str, object]:
 
 async def _set(admin: AdminClient, options: SimpleNamespace) -> int:
     wanted = await admin.brokers(options.cluster, options.broker)
-    places = [one for one in await places_of(admin, options.name) if one.broker_name in wanted]
+    places = [one for one in await topic_configs.places_of(admin, options.name) if one.broker_name in wanted]
     if not places:
         raise AdminError(f"topic {options.name!r} is at none of these brokers")
     if not options.yes and options.queues is not None:
         lost = sum(
             max(row.max_offset - row.min_offset, 0)
-            for row in await queues_at(admin, places)
+            for row in await topic_configs.queues_at(admin, places)
             if row.queue.queue_id >= options.queues
         )
         if lost and not running.is_agreed(f"{counted(lost, 'message')} in the queues from {options.queues} on are not read"):
             return 1
-    change = TopicChange(options.queues, options.perm, options.kind)
+    change = TopicChange(options.queues, PERMS.get(options.perm), options.kind)
     for one in await topic_configs.change(admin, places, change):
         queues = counted(one.config.read_queue_nums, "queue")
         say(f"changed topic {options.name} at {one.broker_name}: {queues}, permission {perm_text(one.config.perm)}")
@@ -116,7 +115,7 @@ async def _set(admin: AdminClient, options: SimpleNamespace) -> int:
 
 async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
     table = await topic_configs.topic_table(admin)
-    places = table.topics.get(options.name) or await places_of(admin, options.name)
+    places = table.topics.get(options.name) or await topic_configs.places_of(admin, options.name)
     about = await topic_configs.summary(admin, table, options.name)
     if about.kind in OF_SERVERS[2:]:
         raise AdminError(f"{options.name} is a topic of the system, which cannot be deleted")
@@ -128,11 +127,6 @@ async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
     await topic_configs.delete(admin, options.name, [one.broker_name for one in places])
     say(f"deleted topic {options.name} at {', '.join(about.brokers)}")
     return 0
-
-
-def perm_text(perm: int) -> str:
-    """Return a permission as `--perm` takes it. The bit for templates of new topics is not shown."""
-    return next(text for text, value in PERMS.items() if value == perm & 6)
 
 
 VERBS: Final = {"ls": _list, "create": _create, "describe": _describe, "set": _set, "delete": _delete}

@@ -5,7 +5,7 @@ about one of them: its ack, and the change of its invisible time.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pocketmq.client.message import MessageExt, decode_records
+from pocketmq.client.message import MessageExt, decode_records, records_of
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.handles.pop_handle import Handle, retry_flag, retry_topic_of
 from pocketmq.remoting.headers.pop import (
@@ -15,7 +15,7 @@ from pocketmq.remoting.headers.pop import (
     PopMessageResponseHeader,
 )
 from pocketmq.store.format.properties import decode_properties
-from pocketmq.store.format.record import Record, decode_record
+from pocketmq.store.format.record import Record
 
 POP_CK = "POP_CK"
 
@@ -31,10 +31,8 @@ class PoppedRecord(NamedTuple):
 
 def popped_records(answer: RemotingCommand, broker_name: str) -> Iterator[PoppedRecord]:
     """Yield the records of a pop. Raises ValueError if the answer is not consistent."""
-    pop, view, position = _Pop(answer, broker_name), memoryview(answer.body), 0
-    while position < len(view):
-        record = decode_record(view, position)
-        position += record.total_size
+    pop = _Pop(answer, broker_name)
+    for record in records_of(answer.body):
         properties = decode_properties(record.properties)
         handle = pop.handle(record, properties)
         yield PoppedRecord(record, properties, handle, pop.times(record, handle))

@@ -6,13 +6,12 @@ from starlette.responses import Response
 
 from pocketmq.admin.api import consumers
 from pocketmq.admin.api.client import AdminClient, by_queue, is_of_access
-from pocketmq.admin.api.consumers import ConsumerConnection, Progress, language_name
+from pocketmq.admin.api.consumers import ConsumerConnection, Progress, client_fields
 from pocketmq.admin.api.exports import is_system_group, user_groups
 from pocketmq.admin.api.groups import delete_everywhere, topics_of_group
 from pocketmq.admin.api.monitoring import stuck_queues
 from pocketmq.admin.api.offsets import reset_offsets
 from pocketmq.admin.api.topics import group_names, is_of_group
-from pocketmq.client.versions import version_name
 from pocketmq.console.forms import moment
 from pocketmq.console.routes import action, page
 from pocketmq.console.tables import PAIRS, Column, columns
@@ -139,8 +138,7 @@ def _client_rows(states: dict[str, State]) -> list[ClientRow]:
     rows: dict[str, ClientRow] = {}
     for broker, (_, clients) in states.items():
         for one in clients.connection_set:
-            language, version = language_name(one.language), version_name(one.version)
-            rows.setdefault(one.client_id, ClientRow(one.client_id, one.client_addr, language, version, broker))
+            rows.setdefault(one.client_id, ClientRow(*client_fields(one), broker))
     return list(rows.values())
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 
 from pocketmq.admin.api.client import addresses_by_name
-from pocketmq.admin.api.consumers import language_name, producers, producers_at
+from pocketmq.admin.api.consumers import client_fields, language_name, producers, producers_at
 from pocketmq.client.versions import version_name
 from pocketmq.console.routes import page
 from pocketmq.console.tables import Column, columns
@@ -40,18 +40,7 @@ async def show(view: View) -> Response:
     if topic and group:
         brokers = addresses_by_name(await view.admin.route(topic))
         found = await view.ask(topic, producers(view.admin, group, topic)) or []
-        rows = [
-            ProducerRow(
-                group,
-                one.client_id,
-                one.client_addr,
-                language_name(one.language),
-                version_name(one.version),
-                0,
-                ", ".join(brokers),
-            )
-            for one in found
-        ]
+        rows = [ProducerRow(group, *client_fields(one), 0, ", ".join(brokers)) for one in found]
     else:
         brokers = addresses_by_name(await view.admin.route(topic)) if topic else await view.admin.brokers()
         answers = await view.ask_each(brokers, lambda at: producers_at(view.admin, at))

@@ -8,7 +8,7 @@ from pocketmq.admin.api import topic_configs
 from pocketmq.admin.api.client import AdminError, addresses_by_name
 from pocketmq.admin.api.consumers import Progress, progress_at
 from pocketmq.admin.api.sending import producer
-from pocketmq.admin.api.topic_configs import OF_CLIENTS, OF_SERVERS, TopicAt, TopicChange, TopicTable, kind_by_name, kind_of
+from pocketmq.admin.api.topic_configs import OF_CLIENTS, OF_SERVERS, PERMS, TopicAt, TopicChange, TopicTable, perm_text
 from pocketmq.admin.api.topics import QueueStatus, groups_of_topic_at, queue_status_at
 from pocketmq.client.message import Message
 from pocketmq.console.forms import WrongInput
@@ -17,7 +17,6 @@ from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
 
 MENU: Final = ("/topics", "topics.title")
-PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 QUEUES_MAX: Final = 65_536
 _DELAY_MAX_S: Final = 400 * 86_400
 _PRODUCER_GROUP: Final = "pocketmq-console"
@@ -99,7 +98,7 @@ async def show_topic(view: View) -> Response:
     return view.render(
         "topic.html",
         topic=topic,
-        kind=kind_by_name(topic) or kind_of(places),
+        kind=topic_configs.kind_by_name(topic) or topic_configs.kind_of(places),
         places=[(place, perm_text(place.config.perm)) for place in places],
         queues=view.table(QUEUE_COLUMNS, rows, "queues"),
         groups=group_table,
@@ -154,10 +153,7 @@ async def change(view: View) -> Response:
 async def delete(view: View) -> Response:
     topic = view.form.required("name")
     view.form.confirm(topic)
-    table = TopicTable()
-    brokers = await view.admin.brokers()
-    for name, address in brokers.items():
-        await table.add(view.admin, name, address)
+    table = await topic_configs.topic_table(view.admin)
     if topic not in table.topics:
         raise WrongInput("topics.unknown", topic=topic)
     if table.kind(topic) in OF_SERVERS[2:]:
@@ -202,11 +198,6 @@ def _properties(text: str) -> dict[str, str]:
         if line.strip():
             found[key.strip()] = value.strip()
     return found
-
-
-def perm_text(perm: int) -> str:
-    """Return a permission as text; the bit for templates of new topics is not shown."""
-    return next(text for text, value in PERMS.items() if value == perm & 6)
 
 
 ROUTES: Final = (

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
+from pocketmq.client.message import records_of
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.clients.session import expression_of
 from pocketmq.proxy.messages.incoming import milliseconds
@@ -19,7 +20,6 @@ from pocketmq.remoting.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.store.format.record import decode_record
 
 _WITH_SUBSCRIPTION, _MAY_WAIT = 4, 2
 BATCH_SIZE_MAX: Final = 1024
@@ -55,10 +55,7 @@ async def pull_message(call: Call, request: pb.PullMessageRequest) -> AsyncItera
     place = answer.header(PullMessageResponseHeader)
     if answer.code == ResponseCode.SUCCESS:
         yield pb.PullMessageResponse(status=OK)
-        view, position = memoryview(answer.body), 0
-        while position < len(view):
-            record = decode_record(view, position)
-            position += record.total_size
+        for record in records_of(answer.body):
             yield pb.PullMessageResponse(message=message_of(record, topic))
     else:
         moved = answer.code == ResponseCode.PULL_OFFSET_MOVED
