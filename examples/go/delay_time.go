@@ -32,6 +32,10 @@ func tourDelayTime(nameServer string) (string, error) {
 	if _, err := r.wait(1); err != nil {
 		return "", err
 	}
+	due, err = strconv.ParseInt(r.messages["later"].GetProperty("TIMER_DELIVER_MS"), 10, 64)
+	if err != nil {
+		return "", err
+	}
 	if after := r.times["later"].UnixMilli() - due; after < 0 {
 		return "", fmt.Errorf("consumed %d ms too early", -after)
 	}

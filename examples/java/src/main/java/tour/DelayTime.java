@@ -10,9 +10,8 @@ final class DelayTime {
 
     static String run(String nameServer) throws Exception {
         DefaultMQProducer producer = Clients.producer(nameServer);
-        long due = System.currentTimeMillis() + 700;
         Message message = Clients.message(TOPIC, "later");
-        message.setDeliverTimeMs(due);
+        message.setDeliverTimeMs(System.currentTimeMillis() + 700);
         Clients.check(producer.send(message));
 
         Received received = new Received();
@@ -23,7 +22,7 @@ final class DelayTime {
         received.await(1);
         consumer.shutdown();
         producer.shutdown();
-        long after = received.time("later") - due;
+        long after = received.time("later") - received.message("later").getDeliverTimeMs();
         return "due in 700 ms, consumed " + (after >= 0 ? "then" : -after + " ms too early");
     }
 }
