@@ -84,7 +84,7 @@ class FrameBuffer:
         """Whether a frame is complete; True also for bytes that are none."""
         if not self._has_begun:
             return len(self) >= len(PREFACE)
-        return len(self) >= _HEAD and len(self) >= _HEAD + self._content_size()
+        return len(self) >= _HEAD and not FRAME_SIZE_MAX >= self._content_size() > len(self) - _HEAD
 
     def _content_size(self) -> int:
         return int.from_bytes(self._data[self._at : self._at + 3], "big")
