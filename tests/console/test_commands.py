@@ -35,7 +35,8 @@ def test_up_serves_a_console_that_may_change_things(up):
 @pytest.mark.parametrize("servers", [("--memory",), ("--brokers", "1")], ids=["one process", "cluster"])
 def test_the_console_of_up_connects_by_tls_if_the_servers_demand_it(tmp_path, servers):
     tls = ("--set", "tls.server.mode=enforcing", "--set", "tls.test.mode.enable=true")
-    running = start_up(tmp_path, *servers, "--console", "0", *tls)
+    store = () if servers == ("--memory",) else ("--store", str(tmp_path / "store"))
+    running = start_up(tmp_path, *servers, *store, "--console", "0", *tls)
     try:
         url, _ = ADDRESS.search(running.out.read_text()).groups()
         page = httpx.get(f"{url}topics?all=1")
