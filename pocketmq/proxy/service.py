@@ -60,7 +60,7 @@ def rpcs(front: Front) -> dict[str, Rpc]:
 
 
 def _parsed(kind: Any, message: bytes) -> Any:
-    """Return a message of a type. Raises Aborted if it is none."""
+    """Decode a message of a type. Raises Aborted if its bytes are invalid."""
     try:
         return kind.FromString(message)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What became of a message: its consumption in each consumer group of its topic, and the trace that clients sent of it."""
+"""Tracks of a message: its consumption by each consumer group of its topic, and the trace that clients have sent of it."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -47,7 +47,7 @@ class Source(Protocol[D]):
 
     @property
     def near(self) -> Near:
-        """Where the messages wait that are loaded. One object for the source's life."""
+        """The loaded messages, by due time. It stays the same object for the source's life."""
         ...
 
     @property

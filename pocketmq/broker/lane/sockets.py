@@ -25,7 +25,7 @@ _LOW_SHARE: Final = 4
 """Part of the limit of unsent bytes down to which a peer must read before it is read again."""
 
 Found = tuple[int, bytes | int | None, int, int]
-"""What a socket has for Python (`_lane.Found`)."""
+"""A ready socket that needs the Python path (`_lane.Found`): token, data or error, bytes of answers, bytes before."""
 ServeReady = Callable[[Any, float], Found | None]
 
 

@@ -142,7 +142,9 @@ class Http2Connection(PacedConnection):
 
     def _headers(self, frame: Frame) -> None:
         if not frame.stream & 1:
-            raise Broken(ErrorCode.PROTOCOL_ERROR, f"headers on stream {frame.stream}, which is none of a client")
+            raise Broken(
+                ErrorCode.PROTOCOL_ERROR, f"headers on stream {frame.stream}; clients open streams with odd numbers"
+            )
         self._block, self._block_of, self._block_size = bytearray(), (frame.stream, frame.flags & frames.END_STREAM), 0
         self._more_headers(frame, frames.unpadded(frame))
 

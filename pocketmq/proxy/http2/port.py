@@ -69,7 +69,7 @@ class Http2Port:
             (Setting.MAX_HEADER_LIST_SIZE, self.metadata_size_max),
         )
         self.greeting = frames.settings(announced) + frames.window_update(0, CONNECTION_WINDOW - frames.WINDOW_DEFAULT)
-        """What a client is sent first."""
+        """The frames that a client is sent first."""
         self._limits, self._timers, self._tls = limits, timers, tls
         count_max = min(limits.connection_count_max(), calls.connections_max)
         self._admission = Admission(log, count_max, "grpcMaxClients, maxConnections, RLIMIT_NOFILE")
