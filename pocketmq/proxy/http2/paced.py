@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.proxy.http2.turns import Turns
-from pocketmq.remoting.fair_share import FairShare, unread_in_kernel
+from pocketmq.remoting.fair_share import FairShare, Unread
 from pocketmq.remoting.listener import Connection
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class PacedConnection(Connection):
     """Base of a connection of the port. `turns`: what it has cost."""
 
     def __init__(self, share: FairShare) -> None:
+        self._unread = Unread()
         self.is_open = self.is_costly = self.is_closing = False
         self.turns = Turns(share)
         self.blocked: dict[ServerCall, None] = {}
@@ -171,12 +172,8 @@ class PacedConnection(Connection):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that the peer has not received."""
-        if not self.is_open or self._transport.is_closing():
-            return 0
-        socket = self._transport.get_extra_info("socket")
-        in_kernel = 0 if socket is None else unread_in_kernel(socket.fileno())
-        return int(self._transport.get_write_buffer_size()) + in_kernel
+        """Bytes that the peer had not received a moment ago."""
+        return self._unread.measured(self._transport) if self.is_open and not self._transport.is_closing() else 0
 
     def has_unread(self, size: int) -> bool:
         """Return whether more than `size` bytes wait for the peer."""
