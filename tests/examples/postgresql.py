@@ -38,12 +38,16 @@ class Postgresql:
         self._temporary = tempfile.TemporaryDirectory(prefix="pocketmq-postgresql-")
         self._folder = Path(self._temporary.name)
         self._options: dict[str, Any] = {"cwd": self._folder, "stdin": subprocess.DEVNULL}
+        self._as_user: list[str] = []
         if os.getuid() == 0:
             user = pwd.getpwnam("nobody")
             os.chown(self._folder, user.pw_uid, user.pw_gid)
-            self._options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
+            # setpriv, because that user need not be allowed to run this Python. A change of user cancels the end with the
+            # parent, so setpriv asks for it again.
+            ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+            self._as_user = ["setpriv", *ids, "--pdeathsig=KILL"]
         settings = ["-U", "shop", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-        initdb = [self._programs / "initdb", "-D", "data", *settings]
+        initdb = [*self._as_user, str(self._programs / "initdb"), "-D", "data", *settings]
         subprocess.run(initdb, check=True, timeout=120, stdout=subprocess.DEVNULL, **self._options)
         self.start()
 
@@ -56,7 +60,7 @@ class Postgresql:
         until(self._is_started, self.output, patience_s=60)
 
     def _is_started(self) -> bool:
-        command = [str(self._programs / "postgres"), "-D", "data", "-p", str(self._port), "-h", "127.0.0.1"]
+        command = [*self._as_user, str(self._programs / "postgres"), "-D", "data", "-p", str(self._port), "-h", "127.0.0.1"]
         with (self._folder / "output").open("ab") as out:
             self._process = child_process.start_program(
                 [*command, "-k", "", "-F"], stdout=out, stderr=subprocess.STDOUT, **self._options
