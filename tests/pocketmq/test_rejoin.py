@@ -52,7 +52,9 @@ async def test_newer_log_of_a_slave_is_not_cut_back_to_an_older_copy(tmp_path: P
     async with running_namesrv() as ns, connected() as client:
         async with running_broker(ns, store=first, disk=FileDisk()) as master:
             await send(client, master, 400)
-            port = int(master.address.rpartition(":")[2])
+            port = master.port
+            for store in (first, copy):  # not the port behind that of the broker, which another process may take meanwhile
+                store["ha_listen_port"] = master.services.ha.port
         shutil.copytree(tmp_path / "a", tmp_path / "copy")
         async with running_broker(ns, store=first, disk=FileDisk(), listen_port=port) as master:
             parting = end_of(master)
