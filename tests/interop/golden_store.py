@@ -13,11 +13,11 @@ _OF_THE_MACHINE = {"listenPort", "namesrvAddr", "storePathRootDir", "storePathCo
 
 
 def unpack(name: str, folder: Path) -> dict[str, object]:
-    """Unpacks a store into `folder`/store; returns the settings of its broker."""
+    """Unpacks a store into `folder`/store; returns the settings of its broker. Retention spares its old files."""
     unpack_golden(name, folder)
     lines = (folder / "broker.conf").read_text().splitlines()
     pairs = [line.split("=", 1) for line in lines if "=" in line]
-    return {key: value for key, value in pairs if key not in _OF_THE_MACHINE}
+    return {key: value for key, value in pairs if key not in _OF_THE_MACHINE} | {"fileReservedTime": 720_000}
 
 
 def expected_records(name: str, store: Path) -> Records:

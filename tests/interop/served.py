@@ -173,7 +173,8 @@ def document(data: bytes) -> Any:
 
 def check_carried(before: dict[str, bytes], after: dict[str, bytes]) -> None:
     """Checks that no file is lost, JSON documents have all their keys, and other files (but those in use) are unchanged."""
-    assert before.keys() - after.keys() <= _OF_A_RUN
+    lost = before.keys() - after.keys() - _OF_A_RUN
+    assert not lost, f"lost files: {sorted(lost)}"
     for name, data in before.items():
         if name.endswith(".json"):
             missing = [*_missing(document(data), document(after[name]))]

@@ -109,7 +109,9 @@ class UnitCheck:
         is_rolled = (
             (times <= outs) & ((rolled_dues == 0) | (rolled_dues == outs)) & ((times >= self._read_time_ms) | was_rolled)
         )
-        is_late = (times > outs) & (writes >= outs) & (writes <= self._written_ms)
+        # The slot that is read first also has the units of the slots that the wheel no longer reaches, after a long stop.
+        is_first = times == self._read_time_ms
+        is_late = (times > outs) & (((writes >= outs) & (writes <= self._written_ms)) | is_first)
         in_place = (units["record_size"] == sizes[rows]) & (np.where(rolled, is_rolled, times == outs) | is_late)
         # A unit in a past slot that belongs to no message: it marks the last entered record for another broker.
         is_pointer = (units["delay_ms"] == 0) & (times < self._read_time_ms)
