@@ -29,20 +29,16 @@ class Phase(IntEnum):
 class Step:
     """One step. It runs in the turns at whose end it `is_due`; unless it is to run in each one, its owner sets that."""
 
-    __slots__ = ("_is_always_due", "is_due", "phase", "run")
+    __slots__ = ("is_always_due", "is_due", "phase", "run")
 
     def __init__(self, phase: Phase, run: Callable[[], None], *, is_always_due: bool) -> None:
         self.phase = phase
         self.run = run
-        self.is_due = self._is_always_due = is_always_due
+        self.is_due = self.is_always_due = is_always_due
 
     def set_due(self, is_always_due: bool) -> None:
         """Run in each turn from now on, or in none."""
-        self.is_due = self._is_always_due = is_always_due
-
-    def done(self) -> None:
-        """Wait for the next turn."""
-        self.is_due = self._is_always_due
+        self.is_due = self.is_always_due = is_always_due
 
 
 class Turn:
@@ -74,7 +70,7 @@ class Turn:
         for step in self._steps:
             if not step.is_due:
                 continue
-            step.done()
+            step.is_due = step.is_always_due
             try:
                 step.run()
             except Exception:

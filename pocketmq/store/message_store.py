@@ -262,7 +262,7 @@ class MessageStore:
         """
         log = self.commit_log
         if (units := log.tail.units) is not None and not self._dispatch_again_at:
-            log.write()
+            log.tail.write()
             if (arrivals := self._dispatcher.dispatch_units(units, self.watched)) is not None:
                 assert units.last is not None, "the tail has units"
                 self._dispatched(*units.last)

@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 import resource
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -26,6 +29,22 @@ from tests.patience import PATIENCE_S
 pytestmark = needs_lane
 RESET = struct.pack("ii", 1, 0)
 """Value of SO_LINGER with which a close is a reset."""
+
+
+PAUSE_S = 50e-6
+
+
+@pytest.fixture
+def compiled() -> Any:
+    return lane.compiled_lane()[0]
+
+
+@pytest.fixture
+def socket_pairs() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    pairs = [socket.socketpair() for _ in range(40)]
+    yield pairs
+    for one in itertools.chain.from_iterable(pairs):
+        one.close()
 
 
 @pytest.fixture
@@ -192,3 +211,26 @@ async def test_thousands_of_connections_leave_no_descriptors(broker, many_descri
             await asyncio.sleep(0.01)
         await stays.ask(1)
         assert descriptors() <= before
+
+
+def test_few_ready_sockets_of_many_busy_ones_wait_for_others_to_be_served_with(
+    compiled: Any, socket_pairs: list[tuple[socket.socket, socket.socket]]
+) -> None:
+    """The CPU of a turn of the loop is shared by the messages that it serves."""
+    sockets = compiled.Sockets(1 << 20)
+    for served, _ in socket_pairs:
+        sockets.start(sockets.add(served.fileno()), b"")
+
+    def waited_s(now_s: float) -> float:
+        began_s = time.perf_counter()
+        sockets.wait(now_s)
+        return time.perf_counter() - began_s
+
+    for _, peer in socket_pairs:
+        peer.send(b"x")
+    assert min(waited_s(1.0) for _ in range(20)) < PAUSE_S, "none was busy before"
+    while sockets.has_ready:
+        sockets.next()
+    socket_pairs[0][1].send(b"x")
+    assert min(waited_s(1.006) for _ in range(20)) > PAUSE_S
+    assert min(waited_s(2.0) for _ in range(20)) < PAUSE_S, "none is busy any more"

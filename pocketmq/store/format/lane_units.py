@@ -39,35 +39,59 @@ class QueueEnds(Structure):
         return addressof(self)
 
 
+class IndexEnds(Structure):
+    """Numbers of an index file. The compiled lane reads and changes them in place, in this layout."""
+
+    __slots__ = ()
+    _fields_ = (
+        ("begin_timestamp_ms", c_int64), ("end_timestamp_ms", c_int64), ("begin_physical_offset", c_int64),
+        ("end_physical_offset", c_int64), ("hash_slot_count", c_int64), ("index_count", c_int64), ("_slot_count", c_int64),
+        ("_index_count_max", c_int64), ("_reserved_count", c_int64), ("_size", c_int64), ("_map_address", c_int64),
+        ("_is_dirty", c_int64),
+    )  # fmt: skip
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    hash_slot_count: int
+    index_count: int
+    _slot_count: int
+    _index_count_max: int
+    _reserved_count: int
+    """Number of entries, with the one of number 0, for which disk space is reserved."""
+    _size: int
+    _map_address: int
+    """Address of the mapping; 0 after `close`."""
+    _is_dirty: int
+    __hash__ = object.__hash__
+
+    def address(self) -> int:
+        """Return the address of these numbers."""
+        return addressof(self)
+
+    def reserve(self, count: int) -> None:
+        """Reserve disk space for so many entries. Raises OSError."""
+        raise NotImplementedError
+
+
 class LaneUnits(Protocol):
     """Units of records that the compiled lane made, which wait to be dispatched (`pocketmq.lane._lane.Lane`)."""
-
-    @property
-    def pending(self) -> tuple[int, int]:
-        """Number of units, and of the hashes of keys for the index."""
 
     @property
     def last(self) -> tuple[int, int, int] | None:
         """(physical offset, size, store time in ms) of the last record."""
 
-    @property
-    def last_indexed(self) -> tuple[int, int] | None:
-        """(physical offset, store time in ms) of the last record that has keys."""
-
     def append(
-        self, queues: dict[QueueKey, Any], dirty: dict[Any, None], watched: Watched | None
+        self, queues: dict[QueueKey, Any], dirty: dict[Any, None], watched: Watched | None, index: "IndexEnds | None"
     ) -> tuple[bool, int, int, list[tuple[QueueKey, int, list[int], int]]]:
-        """Append the units to `queues`, each of which is added to `dirty`.
+        """Append the units to `queues`, each of which is added to `dirty`, and their keys to a file of the index.
 
-        Return whether all were appended, the number of those that were, the bytes of their records, and the arrivals at the
+        Return whether all was appended, the number of units that were, the bytes of their records, and the arrivals at the
         watched queues (None: at all): key, max offset, tags codes, bytes of the records.
         """
 
     def take_counts(self, most: int) -> list[tuple[QueueKey, int, int]]:
         """Take the counts of units that `append` appended: queue, number, bytes of the records, of at most `most` queues."""
-
-    def index(self, file: memoryview, slot_count: int, header: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-        """Add index entries to a file; return its new (entry count, used slots, begin time, begin offset)."""
 
     def physical_offsets(self) -> list[int]:
         """Return the physical offsets of the records, in log order."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.format.lane_units import LaneUnits
+from pocketmq.store.format.lane_units import IndexEnds
 from pocketmq.store.format.layout import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
@@ -29,7 +29,7 @@ from pocketmq.store.format.layout import (
 Place = tuple[int, int]
 
 _TIME_DIFF_MAX_S: Final = 0x7FFFFFFF
-_RESERVE_STEP: Final = 1 << 20
+_RESERVED_AHEAD: Final = (1 << 20) // INDEX_ENTRY_SIZE
 _ENTRIES_AT_ONCE: Final = 1 << 16
 
 
@@ -38,7 +38,7 @@ def index_file_size(slot_count: int, index_count_max: int) -> int:
     return INDEX_HEADER_SIZE + slot_count * INDEX_SLOT_SIZE + index_count_max * INDEX_ENTRY_SIZE
 
 
-class IndexFile:
+class IndexFile(IndexEnds):
     """Open index file. The header fields are attributes and are written at the end of each put."""
 
     def __init__(
@@ -48,6 +48,7 @@ class IndexFile:
 
         Raises OSError, also if an existing file does not have the size that follows from the two counts.
         """
+        super().__init__()
         self.path = path
         self._disk = disk
         self._slot_count = slot_count
@@ -56,10 +57,7 @@ class IndexFile:
         self._entries_start = INDEX_HEADER_SIZE + slot_count * INDEX_SLOT_SIZE
         created = after is not None or not disk.exists(path)
         self._region = disk.map(path, self._size, create=created, random_access=True)
-        self.begin_timestamp_ms: int
-        self.end_timestamp_ms: int
-        self.end_physical_offset: int
-        self.index_count: int
+        self._map_address = self._region.array.ctypes.data
         (
             self.begin_timestamp_ms,
             self.end_timestamp_ms,
@@ -75,9 +73,7 @@ class IndexFile:
             # its first entry is relative to that.
             self.begin_timestamp_ms = self.end_timestamp_ms = after.end_timestamp_ms
             self.begin_physical_offset = self.end_physical_offset = after.end_physical_offset
-        self._dirty = created
-        # End of the part with reserved disk space.
-        self._reserved = 0
+        self._is_dirty = created
 
     @property
     def name(self) -> str:
@@ -100,7 +96,7 @@ class IndexFile:
         taken = min(len(key_hashes), self._index_count_max - count)
         if taken <= 0:
             return 0
-        self._reserve(count + taken)
+        self.reserve(count + taken)
         view, slot_count = self._region.view, self._slot_count
         unpack_slot, pack_slot = INDEX_SLOT_STRUCT.unpack_from, INDEX_SLOT_STRUCT.pack_into
         pack_entry = INDEX_ENTRY_STRUCT.pack_into
@@ -127,20 +123,6 @@ class IndexFile:
         self._write_header()
         return taken
 
-    def has_room(self, count: int) -> bool:
-        """Return whether `count` entries fit."""
-        return self.index_count + count <= self._index_count_max
-
-    def put_units(self, units: LaneUnits, last: Place) -> None:
-        """Add the entries of the compiled lane, of which `last` is that of the last one. They must fit. Raises OSError."""
-        self._reserve(self.index_count + units.pending[1])
-        header = (self.index_count, self.hash_slot_count, self.begin_timestamp_ms, self.begin_physical_offset)
-        self.index_count, self.hash_slot_count, self.begin_timestamp_ms, self.begin_physical_offset = units.index(
-            self._region.view, self._slot_count, header
-        )
-        self.end_physical_offset, self.end_timestamp_ms = last
-        self._write_header()
-
     def put_many(
         self,
         key_hashes: npt.NDArray[np.int32],
@@ -152,7 +134,7 @@ class IndexFile:
         taken = min(len(key_hashes), self._index_count_max - count)
         if taken <= 0:
             return 0
-        self._reserve(count + taken)
+        self.reserve(count + taken)
         hashes, times_ms = key_hashes[:taken], store_timestamps_ms[:taken]
         slots = hashes % np.int32(self._slot_count)
         entries = np.empty(taken, INDEX_ENTRY_DTYPE)
@@ -190,13 +172,13 @@ class IndexFile:
     def _entries(self) -> npt.NDArray[Any]:
         return np.ndarray((self._index_count_max,), INDEX_ENTRY_DTYPE, self._region.array, self._entries_start)
 
-    def _reserve(self, count: int) -> None:
+    def reserve(self, count: int) -> None:
         """Reserve disk space for `count` entries. Raises OSError."""
-        end = self._entries_start + count * INDEX_ENTRY_SIZE
-        if end > self._reserved:
-            end = min(end + _RESERVE_STEP, self._size)
-            self._region.reserve(self._reserved, end)
-            self._reserved = end
+        if count > self._reserved_count:
+            start = self._entries_start + self._reserved_count * INDEX_ENTRY_SIZE if self._reserved_count else 0
+            count = min(count + _RESERVED_AHEAD, self._index_count_max)
+            self._region.reserve(start, self._entries_start + count * INDEX_ENTRY_SIZE)
+            self._reserved_count = count
 
     def _write_header(self) -> None:
         INDEX_HEADER_STRUCT.pack_into(
@@ -209,7 +191,7 @@ class IndexFile:
             self.hash_slot_count,
             self.index_count,
         )
-        self._dirty = True
+        self._is_dirty = 1
 
     def truncate(self, physical_offset: int) -> bool:
         """Drop all entries from the first one that does not point below `physical_offset`. Return whether any are left.
@@ -241,7 +223,7 @@ class IndexFile:
             slots[hashes % np.int32(self._slot_count)] = np.arange(start, start + len(hashes))
         table = self._slots()
         if not np.array_equal(table, slots):
-            self._reserve(count)
+            self.reserve(count)
             table[:] = slots
         self._region.clear(self._entries_start + count * INDEX_ENTRY_SIZE)
         self.index_count, self.hash_slot_count = count, int(np.count_nonzero(slots))
@@ -279,12 +261,12 @@ class IndexFile:
 
     def flush(self) -> None:
         """Make all entries durable. Raises OSError."""
-        if self._dirty:
-            self._dirty = False
+        if self._is_dirty:
+            self._is_dirty = 0
             try:
                 self._region.sync(0, self._size)
             except OSError:
-                self._dirty = True
+                self._is_dirty = 1
                 raise
 
     def release_memory(self) -> None:
@@ -292,11 +274,12 @@ class IndexFile:
         self._region.release_memory(0, self._size)
 
     def close(self) -> None:
+        self._map_address = 0
         self._region.close()
 
     def destroy(self) -> None:
         """Close and delete the file."""
-        self._region.close()
+        self.close()
         self._disk.delete(self.path)
 
 

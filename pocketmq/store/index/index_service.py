@@ -16,7 +16,6 @@ from pocketmq.runtime.clock import Clock
 from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 from pocketmq.store.format.key_hash import key_hashes
-from pocketmq.store.format.lane_units import LaneUnits
 from pocketmq.store.format.message import TRANSACTION_ROLLBACK_TYPE, TRANSACTION_TYPE_MASK, DispatchRequest
 from pocketmq.store.index.index_file import IndexFile, Place, index_file_size
 
@@ -241,15 +240,9 @@ class IndexService:
                 return
             hashes, places = hashes[taken:], places[taken:]
 
-    def has_room(self, count: int) -> bool:
-        """Return whether the newest file has room for `count` entries."""
-        return bool(self.files) and self.files[-1].has_room(count)
-
-    def put_units(self, units: LaneUnits) -> None:
-        """Index the keys of the compiled lane's records, for which there is room (`has_room`). Raises OSError."""
-        if (last := units.last_indexed) is not None:
-            self.files[-1].put_units(units, last)
-            self._known_to = last[0] + 1
+    def units_put(self) -> None:
+        """Note that the compiled lane has put keys of its records into the newest file."""
+        self._known_to = max(self._known_to, self.files[-1].end_physical_offset + 1)
 
     def put_many(
         self,

@@ -126,7 +126,9 @@ class LogTail:
             file.write(b"".join(self.unwritten))
             self.unwritten.clear()
             self.write_beyond = self.end_offset + _UNWRITTEN_MAX
-            self.note_wait(began_s)
+            wait_s = monotonic() - began_s
+            if wait_s > self.longest_wait_s or wait_s > self._busy_after_s:
+                self.note_wait(began_s)
 
     def note_wait(self, began_s: float) -> None:
         """Measure the time since `began_s`, for which requests have waited for a write or for space."""

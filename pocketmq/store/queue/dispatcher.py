@@ -87,21 +87,19 @@ class Dispatcher:
 
         None if they must be dispatched as requests, because of an error or a rare case; some may be in queues already.
         """
-        index, last = self._index, units.last
-        if last is None or self._queues.ext.writes or (index is not None and not index.has_room(units.pending[1])):
+        index, last, queues = self._index, units.last, self._queues
+        if last is None or queues.ext.writes or (index is not None and not index.files):
             return None
-        is_complete, count, size, found = units.append(self._queues.queues, self._queues.dirty, watched)
+        file = index.files[-1] if index is not None else None
+        is_complete, count, size, found = units.append(queues.queues, queues.dirty, watched, file)
         for (topic, queue_id), max_offset, tags_codes, own_size in found:
             self._arrivals.append(Arrival(topic, queue_id, max_offset, tags_codes, last[2], own_size, is_counted=True))
         if count and self._units_added is not None:
             self._units_added(count, size)
         if not is_complete:
             return None
-        try:
-            if index is not None:
-                index.put_units(units)
-        except OSError:
-            return None  # dispatched as requests, which reports it
+        if index is not None:
+            index.units_put()
         arrivals, self._arrivals = self._arrivals, []
         return arrivals
 

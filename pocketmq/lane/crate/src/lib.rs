@@ -2,8 +2,8 @@
 //!
 //! It serves the frames at the front of a read that are ordinary sends, and stops before the first other one without any
 //! effect. The Python path serves all frames and gives the same bytes; policy (access, limits, delays, transactions) is
-//! there alone. Frames come from the network: no module but `python`, `python_sockets`, `queues` and `system` may use unsafe
-//! code, and nothing panics on any input.
+//! there alone. Frames come from the network: no module but `index_file`, `python`, `python_sockets`, `queues` and `system` may use
+//! unsafe code, and nothing panics on any input.
 
 #![warn(clippy::all)]
 
@@ -13,6 +13,8 @@ pub mod answer;
 pub mod header;
 #[forbid(unsafe_code)]
 pub mod index;
+#[cfg(feature = "python")]
+mod index_file;
 #[forbid(unsafe_code)]
 pub mod properties;
 #[forbid(unsafe_code)]

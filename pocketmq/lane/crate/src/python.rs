@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::answer::Templates;
-use crate::index::{self, IndexState};
+use crate::index_file::IndexFile;
 use crate::properties::Rules;
 use crate::pull::{answer, read_pull, Offsets, PullTemplate, Source};
 use crate::queues::{is_watched, Known, Queues, Watched};
@@ -45,6 +45,8 @@ pub struct Lane {
     /// The queues of each topic, by the topic's number.
     queues: Vec<Vec<Known>>,
     next_offsets: Py<PyDict>,
+    /// The index file that had the last hashes.
+    index: Option<IndexFile>,
 }
 
 impl Lane {
@@ -84,7 +86,7 @@ impl Lane {
         };
         let limits = Limits { body_size_max: sizes.0, frame_size_max: sizes.1, header_size_max: sizes.2 };
         let server = Server::new(limits, templates, Rules::new(properties, added), host);
-        Ok(Lane { server, queues: Vec::new(), next_offsets })
+        Ok(Lane { server, queues: Vec::new(), next_offsets, index: None })
     }
 
     /// Name a topic with the keys (topic, queue id) of its queues; without keys none of its messages is ordinary.
@@ -130,24 +132,27 @@ impl Lane {
         Ok((used, place.physical_offset, unknown))
     }
 
-    /// Number of units that wait for `append`, and of their hashes for `index`.
-    #[getter]
-    fn pending(&self) -> (usize, usize) {
-        (self.server.units.len(), self.server.hashes.len())
-    }
-
-    /// Append the waiting units to their queues in `all`, and add those to `dirty`. Return whether all were appended, number and bytes of the
-    /// messages appended, and the arrivals at the queues that are `watched`.
+    /// Append the waiting units to their queues in `all`, add those to `dirty`, and add the hashes to `index`. Return whether
+    /// that is done, number and bytes of the messages appended, and the arrivals at the queues that are `watched`.
     fn append(
         &mut self,
         py: Python<'_>,
         all: &Bound<'_, PyDict>,
         dirty: &Bound<'_, PyDict>,
         watched: Watched<'_>,
+        index: Option<Bound<'_, PyAny>>,
     ) -> PyResult<(bool, u64, i64, Vec<PyArrival>)> {
+        let (mut count, mut size, mut arrivals) = (0, 0, Vec::new());
+        if let Some(file) = &index {
+            if !self.index.as_ref().is_some_and(|known| known.is(file)) {
+                self.index = Some(IndexFile::new(file)?);
+            }
+            if !self.index.as_ref().is_some_and(|known| known.has_room(py, self.server.hashes.len())) {
+                return Ok((false, count, size, arrivals));
+            }
+        }
         let found = self.server.runs();
         let queues = Queues { all, dirty, next_offsets: self.next_offsets.bind(py) };
-        let (mut count, mut size, mut arrivals) = (0, 0, Vec::new());
         for (index, run) in found.runs.iter().enumerate() {
             let (known, units) = (&mut self.queues[run.topic as usize][run.queue as usize], found.units(index));
             if !queues.append(known, run, units)? {
@@ -161,7 +166,13 @@ impl Lane {
                 arrivals.push((known.key.clone_ref(py), max_offset, tags_codes(units), run.size));
             }
         }
-        Ok((true, count, size, arrivals))
+        let is_indexed = match &self.index {
+            Some(file) if index.is_some() && !self.server.hashes.is_empty() => {
+                file.put(py, &self.server.units, &self.server.hashes)?
+            }
+            _ => true,
+        };
+        Ok((is_indexed, count, size, arrivals))
     }
 
     /// Take the counts of messages appended since the last call: (queue, number, bytes of the records) of at most `most`
@@ -172,36 +183,10 @@ impl Lane {
         taken.into_iter().map(|(topic, queue, count, size)| (key(topic, queue), count, size)).collect()
     }
 
-    /// Add the hashes to a mapped index file; return the header's new (count, used slots, begin ms, begin offset).
-    fn index(
-        &self,
-        file: &Bound<'_, PyAny>,
-        slot_count: u32,
-        header: (i64, i64, i64, i64),
-    ) -> PyResult<(i64, i64, i64, i64)> {
-        let buffer = PyBuffer::<u8>::get(file)?;
-        let pointer = buffer.as_slice_ptr().filter(|_| !buffer.readonly());
-        let mut pointer = pointer.ok_or_else(|| PyValueError::new_err("the index file is not writable"))?;
-        // SAFETY: `buffer` keeps the memory, and only the thread that is in this call, with the interpreter's lock, writes it.
-        let bytes = unsafe { pointer.as_mut() };
-        let mut state = IndexState { count: header.0, used_slots: header.1, begin_ms: header.2, begin_offset: header.3 };
-        index::put(bytes, slot_count, &mut state, &self.server.units, &self.server.hashes)
-            .ok_or_else(|| PyValueError::new_err("the index file has no room"))?;
-        Ok((state.count, state.used_slots, state.begin_ms, state.begin_offset))
-    }
-
     /// (physical offset, size, store time in ms) of the last record that has waiting units.
     #[getter]
     fn last(&self) -> Option<(i64, u32, i64)> {
         self.server.units.last().map(|unit| (unit.physical_offset, unit.size, unit.store_time_ms))
-    }
-
-    /// (physical offset, store time in ms) of the last record that has hashes.
-    #[getter]
-    fn last_indexed(&self) -> Option<(i64, i64)> {
-        let count = self.server.hashes.len() as u32;
-        let first = self.server.units.partition_point(|unit| unit.hashes_end < count);
-        self.server.units.get(first).filter(|_| count > 0).map(|unit| (unit.physical_offset, unit.store_time_ms))
     }
 
     /// Physical offsets of the records whose units wait.
@@ -288,7 +273,7 @@ impl Pulls {
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 4;
+const INTERFACE: u32 = 5;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

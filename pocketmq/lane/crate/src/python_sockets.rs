@@ -11,6 +11,9 @@ use crate::python::{DictOffsets, Lane};
 use crate::serve::{Place, Server};
 use crate::sockets::{self, Found, Token};
 
+/// Pause before few ready sockets of many busy ones are served. The kernel adds some 50 microseconds to it.
+const GATHER: Duration = Duration::from_micros(50);
+
 /// Data of Python that waits to be sent.
 struct View(PyBuffer<u8>);
 
@@ -146,9 +149,12 @@ impl Sockets {
         self.sockets.read(token, is_reading).map_err(failed)
     }
 
-    /// Find the sockets that are ready, at `now_s`.
-    fn wait(&mut self, now_s: f64) {
-        self.sockets.wait(now_s);
+    /// Find the sockets that are ready, at `now_s`, after a short pause if many more are likely to be ready then.
+    fn wait(&mut self, py: Python<'_>, now_s: f64) {
+        if self.sockets.wait(now_s) {
+            py.detach(|| std::thread::sleep(GATHER));
+            self.sockets.find();
+        }
     }
 
     /// Whether sockets that are ready were not served or returned yet.

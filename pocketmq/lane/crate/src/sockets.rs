@@ -24,6 +24,12 @@ const ANSWERS_START: usize = 512;
 const ANSWERS_KEPT: usize = 16 * 1024;
 const SPARE_MAX: usize = 256;
 
+/// While at least so many sockets are busy, and fewer than one in so many of them is ready, `wait` asks for more time.
+const BUSY_MIN: usize = 32;
+const READY_PART: usize = 8;
+/// Time in which the busy sockets are counted, in seconds.
+const BUSY_WITHIN_S: f64 = 0.005;
+
 /// Names a socket: its place, and above it how many sockets had the place before.
 pub type Token = u64;
 
@@ -82,6 +88,8 @@ struct Socket<C> {
     sent: usize,
     /// Time of the last read that the caller has not been told of.
     last_read_s: Option<f64>,
+    /// Number of the interval in which it was counted as busy.
+    busy_in: u32,
 }
 
 impl<C: AsRef<[u8]>> Socket<C> {
@@ -167,6 +175,26 @@ pub struct Sockets<C> {
     buffer: Vec<u8>,
     large_size: usize,
     now_s: f64,
+    busy: Busy,
+}
+
+/// Counts the sockets that are read, in successive intervals.
+struct Busy {
+    interval: u32,
+    began_s: f64,
+    count: usize,
+    /// Count of the interval before, 0 if nothing was read for longer.
+    before: usize,
+}
+
+impl Busy {
+    fn look(&mut self, now_s: f64) {
+        let passed_s = now_s - self.began_s;
+        if passed_s >= BUSY_WITHIN_S {
+            self.before = if passed_s < 2.0 * BUSY_WITHIN_S { self.count } else { 0 };
+            (self.interval, self.began_s, self.count) = (self.interval.wrapping_add(1), now_s, 0);
+        }
+    }
 }
 
 impl<C: AsRef<[u8]>> Sockets<C> {
@@ -183,6 +211,7 @@ impl<C: AsRef<[u8]>> Sockets<C> {
             buffer: vec![0; READ_MAX],
             large_size,
             now_s: 0.0,
+            busy: Busy { interval: 1, began_s: 0.0, count: 0, before: 0 },
         })
     }
 
@@ -215,6 +244,7 @@ impl<C: AsRef<[u8]>> Sockets<C> {
             waiting_bytes: 0,
             sent: 0,
             last_read_s: None,
+            busy_in: 0,
         });
         Ok(token)
     }
@@ -319,8 +349,17 @@ impl<C: AsRef<[u8]>> Sockets<C> {
     }
 
     /// Find the sockets that are ready, at `now_s`. Those that were found before are dropped; they are found again.
-    pub fn wait(&mut self, now_s: f64) {
+    ///
+    /// Return whether many more are likely to be ready soon: to serve them together costs less for each.
+    pub fn wait(&mut self, now_s: f64) -> bool {
         self.now_s = now_s;
+        self.busy.look(now_s);
+        self.find();
+        self.busy.before >= BUSY_MIN && self.ready.len() * READY_PART < self.busy.before
+    }
+
+    /// Find the sockets that are ready now.
+    pub fn find(&mut self) {
         self.next = 0;
         self.epoll.wait(&mut self.ready, READY_MAX);
     }
@@ -357,6 +396,10 @@ impl<C: AsRef<[u8]>> Sockets<C> {
                 Err(error) => return Some((token, Found::Lost(error), 0, 0)),
             };
             socket.last_read_s = Some(self.now_s);
+            if socket.busy_in != self.busy.interval {
+                socket.busy_in = self.busy.interval;
+                self.busy.count += 1;
+            }
             let (mut used, before) = (0, socket.answers.len());
             if socket.is_direct {
                 if socket.answers.capacity() == 0 {
