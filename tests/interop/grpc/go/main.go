@@ -32,7 +32,7 @@ const (
 )
 
 var cases = map[string]func() error{
-	"normal": normalCase, "push": pushCase, "fifo": fifoCase, "delay": delayCase, "recall": recallCase,
+	"normal": normalCase, "send": sendThree, "push": pushCase, "fifo": fifoCase, "delay": delayCase, "recall": recallCase,
 	"transaction": transactionCase, "orphan-send": orphanSendCase, "orphan-check": orphanCheckCase, "tag": tagCase,
 	"sql": sqlCase, "dlq": dlqCase, "invisible": invisibleCase, "hold": holdCase, "drain": drainCase, "ask": askCase,
 }

@@ -40,8 +40,8 @@ public final class Driver {
     private static final FilterExpression ALL = FilterExpression.SUB_ALL;
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final Map<String, Case> CASES = Map.ofEntries(
-        Map.entry("normal", Driver::normal), Map.entry("push", Driver::push), Map.entry("fifo", Driver::fifo),
-        Map.entry("delay", Driver::delay), Map.entry("recall", Driver::recall),
+        Map.entry("normal", Driver::normal), Map.entry("send", Driver::sendThree), Map.entry("push", Driver::push),
+        Map.entry("fifo", Driver::fifo), Map.entry("delay", Driver::delay), Map.entry("recall", Driver::recall),
         Map.entry("transaction", Driver::transaction), Map.entry("orphan-send", Driver::orphanSend),
         Map.entry("orphan-check", Driver::orphanCheck), Map.entry("tag", Driver::tag), Map.entry("sql", Driver::sql),
         Map.entry("dlq", Driver::dlq), Map.entry("invisible", Driver::invisible), Map.entry("hold", Driver::hold),
