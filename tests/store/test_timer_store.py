@@ -435,3 +435,25 @@ def test_put_without_space_raises_an_error_and_loses_nothing() -> None:
     assert found[: len(pending)] == pending and set(found[len(pending) :]) <= set(range(9100, 9200))
     disk.note_all_written()
     assert not disk.unreserved
+
+
+def test_a_message_entered_by_itself_gives_the_same_files_as_one_of_many() -> None:
+    """Late and rolled ones, beyond the wheel, cancelling ones; in full files, and after a step of the clock."""
+    rng = random.Random(11)
+    disks = MemoryDisk(), MemoryDisk()
+    single, many = map(opened, disks)
+    for timers in (single, many):
+        timers.recover(NOW, 10_000, 0)
+        timers.mark(NOW, 0)
+    now_ms = NOW
+    for number in range(5 * PER_FILE + 3):
+        now_ms += rng.choice((0, 1, 999, 1000, -700))
+        due_ms = now_ms + rng.choice((-5 * DAY, -1, 0, 1, rng.randrange(40 * SECOND), rng.randrange(500 * SECOND), 60 * DAY))
+        magic = rng.choice((1, 1, 1 | TIMER_MAGIC_DELETE))
+        time_ms = single.put(due_ms, now_ms, 100 * number, 90, number - 50, magic)
+        assert [time_ms] == many.put_many([due_ms], now_ms, [100 * number], [90], [number - 50], [magic]).tolist()
+        if rng.random() < 0.1:
+            for timers in (single, many):
+                timers.mark(now_ms, number)
+    files = [{path: disk.read_file(path) for path in disk.paths()} for disk in disks]
+    assert files[0] == files[1] and len(files[0]) > 6

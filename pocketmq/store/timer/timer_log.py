@@ -110,6 +110,13 @@ class TimerLog:
         files = self._files
         self.begin, self.end = (files.min_offset, files.max_offset) if files.files else (self._origin, self._origin)
 
+    @property
+    def position_of_next(self) -> int:
+        """Position of the next unit."""
+        file_number, in_file = divmod(self.end, self._files.file_size)
+        is_full = in_file // _UNIT_SIZE >= self.units_per_file
+        return (file_number + 1) * self._files.file_size if is_full else self.end
+
     def positions_of_next(self, count: int) -> Numbers:
         """Return the positions of the next `count` units."""
         file_number, in_file = divmod(self.end, self._files.file_size)

@@ -226,8 +226,32 @@ class TimerStore:
     def put(
         self, due_ms: int, write_time_ms: int, physical_offset: int, record_size: int, topic_hash: int, magic: int = 1
     ) -> int:
-        """Enter one message and return the time of its slot."""
-        return int(self.put_many([due_ms], write_time_ms, [physical_offset], [record_size], [topic_hash], [magic])[0])
+        """Enter one message as `put_many` does, without arrays, and return the time of its slot. Raises OSError."""
+        write_time_ms -= write_time_ms % self._precision_ms
+        ahead_ms, time_ms, last_time_ms = due_ms - write_time_ms, due_ms, self.last_time_ms
+        is_rolled = ahead_ms >= self._window_ms
+        if is_rolled:
+            is_near = ahead_ms - self._window_ms < self._third_ms
+            time_ms = write_time_ms + (self._half_ms if is_near else self._window_ms)
+        time_ms = max(time_ms, self.read_time_ms)
+        if time_ms > last_time_ms:
+            time_ms, is_rolled = last_time_ms, True
+        self._late_due_ms = min(self._late_due_ms, due_ms)
+        if is_rolled:
+            magic |= TIMER_MAGIC_ROLL
+        if abs(time_ms - write_time_ms) > _DELAY_MAX:
+            write_time_ms = time_ms
+        position = self._log.position_of_next
+        previous, slot = self._wheel.linked_slot(time_ms, position, -1 if magic & TIMER_MAGIC_DELETE else 1)
+        unit = (
+            TIMER_LOG_UNIT_SIZE, previous, magic, write_time_ms, time_ms - write_time_ms, physical_offset, record_size,
+            topic_hash, due_ms if magic & TIMER_MAGIC_ROLL else 0,
+        )  # fmt: skip
+        self._log.append(TIMER_LOG_UNIT_STRUCT.pack(*unit))
+        self._wheel.set_slot(time_ms, slot)
+        if physical_offset > self._newest[0]:
+            self._newest = physical_offset, record_size, topic_hash
+        return time_ms
 
     def put_many(
         self,

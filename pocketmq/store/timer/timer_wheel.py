@@ -135,6 +135,23 @@ class TimerWheel:
         in_order_of_units[order] = previous
         return in_order_of_units, numbers, slots
 
+    def linked_slot(self, time_ms: int, position: int, count: int) -> tuple[int, TimerSlot]:
+        """Return what `linked_slots` does for one unit, without arrays: the position of the previous unit, and the slot."""
+        page = time_ms // self.precision_ms % self.slot_count // _SLOTS_PER_PAGE
+        if not self._reserved[page]:
+            self._reserve(page, page + 1)
+        first_position, previous, before, magic = self.slot_at(time_ms)
+        return previous, TimerSlot(position if first_position < 0 else first_position, position, before + count, magic)
+
+    def set_slot(self, time_ms: int, slot: TimerSlot) -> None:
+        """Set the slot of a time as `linked_slot` returned it."""
+        time = time_ms // self.precision_ms
+        number = time % self.slot_count
+        TIMER_WHEEL_SLOT_STRUCT.pack_into(self._view, number * TIMER_WHEEL_SLOT_SIZE, time, *slot)
+        page = number // _SLOTS_PER_PAGE
+        self._newest[page] = max(self._newest[page], time)
+        self._dirty = True
+
     def set_slots(self, numbers: Numbers, slots: Slots) -> None:
         """Set slots as `linked_slots` returned them."""
         self._slots[numbers] = slots
