@@ -165,7 +165,7 @@ class Side:
         """Bytes of the records of requests that came through no channel."""
         if with_lane:
             lane, _ = compiled_lane()
-            self._sends = ordinary_sends(services, lane, FRAME_SIZE_MAX, self.channels.header_size_max)
+            self._sends = ordinary_sends(services, lane, self.channels, FRAME_SIZE_MAX)
             self.channels.lane = self._serve
             if with_sockets:
                 self._sockets = LaneSockets(self._serve_ready, lane.Sockets, services.turn, services.clock)

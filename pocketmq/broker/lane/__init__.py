@@ -9,18 +9,15 @@ from pocketmq.broker.services import Services
 from pocketmq.remoting.channels import Channels
 
 
-def ordinary_sends(services: Services, compiled: Any, frame_size_max: int, header_size_max: int) -> OrdinarySends:
-    """Return the part that serves the first requests of a read.
-
-    `compiled` is the compiled module; the sizes are the limits of a frame and of its header.
-    """
-    serve_pulls = OrdinaryPulls(services, compiled.Pulls, header_size_max).serve
-    return OrdinarySends(services, compiled.Lane, frame_size_max, header_size_max, serve_pulls)
+def ordinary_sends(services: Services, compiled: Any, channels: Channels, frame_size_max: int) -> OrdinarySends:
+    """Return the part that serves the first requests of a read of `channels`; `compiled` is the compiled module."""
+    serve_pulls = OrdinaryPulls(services, compiled.Pulls, channels).serve
+    return OrdinarySends(services, compiled.Lane, frame_size_max, channels.header_size_max, serve_pulls)
 
 
 def use_lane(channels: Channels, services: Services, compiled: Any, frame_size_max: int) -> None:
     """Let the compiled lane serve the ordinary requests of `channels`, and read and write their plain connections."""
-    sends = ordinary_sends(services, compiled, frame_size_max, channels.header_size_max)
+    sends = ordinary_sends(services, compiled, channels, frame_size_max)
     channels.lane = sends.serve
     if hasattr(compiled, "Sockets"):  # only on Linux
         channels.sockets = LaneSockets(sends.serve_ready, compiled.Sockets, services.turn, services.clock)

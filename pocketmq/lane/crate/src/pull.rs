@@ -103,9 +103,35 @@ pub struct Offsets {
     pub max: i64,
 }
 
-/// The frame of an answer with the records of as many units as the limit allows, at least one, and their number and size.
-/// None if a unit is not ordinary or its record is not in the file.
-pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &Offsets) -> Option<(Vec<u8>, usize, usize)> {
+/// The answer to a pull: what comes before the records in its frame, their number and size.
+pub struct Answer {
+    head: Vec<u8>,
+    pub count: usize,
+    pub size: usize,
+}
+
+impl Answer {
+    /// Size of the frame.
+    pub fn frame_size(&self) -> usize {
+        self.head.len() + self.size
+    }
+
+    /// Write the frame, with the records, which are still where they were. None if it does not fit.
+    pub fn write(&self, source: &Source, frame: &mut [u8]) -> Option<()> {
+        let mut end = self.head.len();
+        frame.get_mut(..end)?.copy_from_slice(&self.head);
+        for unit in source.units.chunks_exact(UNIT_SIZE).take(self.count) {
+            let record = record_of(source, unit)?;
+            frame.get_mut(end..end + record.len())?.copy_from_slice(record);
+            end += record.len();
+        }
+        Some(())
+    }
+}
+
+/// The answer with the records of as many units as the limit allows, at least one. None if a unit is not ordinary or its record
+/// is not in the file.
+pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &Offsets) -> Option<Answer> {
     let (mut count, mut size) = (0, 0);
     for unit in source.units.chunks_exact(UNIT_SIZE) {
         let record_size = record_of(source, unit)?.len();
@@ -118,8 +144,8 @@ pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &O
     if count == 0 {
         return None;
     }
-    let mut frame = Vec::with_capacity(size + 320);
-    frame.extend_from_slice(&[0; 8]);
+    let mut head = Vec::with_capacity(320);
+    head.extend_from_slice(&[0; 8]);
     let [before_next, before_min, before_max, before_opaque, end] = template;
     for (piece, value) in [
         (before_next, offsets.first + count as i64),
@@ -127,17 +153,14 @@ pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &O
         (before_max, offsets.max),
         (before_opaque, i64::from(opaque)),
     ] {
-        frame.extend_from_slice(piece);
-        push_decimal(&mut frame, value);
+        head.extend_from_slice(piece);
+        push_decimal(&mut head, value);
     }
-    frame.extend_from_slice(end);
-    let header_size = (frame.len() - 8) as u32;
-    frame[..4].copy_from_slice(&(4 + header_size + size as u32).to_be_bytes());
-    frame[4..8].copy_from_slice(&header_size.to_be_bytes());
-    for unit in source.units.chunks_exact(UNIT_SIZE).take(count) {
-        frame.extend_from_slice(record_of(source, unit)?);
-    }
-    Some((frame, count, size))
+    head.extend_from_slice(end);
+    let header_size = (head.len() - 8) as u32;
+    head[..4].copy_from_slice(&(4 + header_size + size as u32).to_be_bytes());
+    head[4..8].copy_from_slice(&header_size.to_be_bytes());
+    Some(Answer { head, count, size })
 }
 
 /// The bytes of the record of a unit.

@@ -267,8 +267,11 @@ impl Pulls {
             let (units, file) = (unit_bytes.as_ref(), file_bytes.as_ref());
             Source { units, file, file_start: place.0, floor: place.1, size_max }
         };
-        let found = answer(&source, &self.template, opaque, &offsets);
-        Ok(found.map(|(frame, count, size)| (PyBytes::new(py, &frame), count, size)))
+        let Some(found) = answer(&source, &self.template, opaque, &offsets) else { return Ok(None) };
+        let frame = PyBytes::new_with(py, found.frame_size(), |frame| {
+            found.write(&source, frame).ok_or_else(|| PyValueError::new_err("the records are not where they were"))
+        })?;
+        Ok(Some((frame, found.count, found.size)))
     }
 }
 
