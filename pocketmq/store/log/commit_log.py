@@ -314,7 +314,7 @@ class CommitLog:
             return self._refused("no room", self._no_room)
         self.refusal_log.over("no room")
         self.refusal_log.over("next file")
-        self.tail.note_wait(began_s)
+        self.tail.note_wait(began_s, monotonic() - began_s)
         return None
 
     # --- files -----------------------------------------------------------------------------------------------------

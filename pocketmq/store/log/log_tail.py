@@ -128,11 +128,10 @@ class LogTail:
             self.write_beyond = self.end_offset + _UNWRITTEN_MAX
             wait_s = monotonic() - began_s
             if wait_s > self.longest_wait_s or wait_s > self._busy_after_s:
-                self.note_wait(began_s)
+                self.note_wait(began_s, wait_s)
 
-    def note_wait(self, began_s: float) -> None:
-        """Measure the time since `began_s`, for which requests have waited for a write or for space."""
-        wait_s = monotonic() - began_s
+    def note_wait(self, began_s: float, wait_s: float) -> None:
+        """Note that requests have waited from `began_s` on for `wait_s`, for a write or for space."""
         self.longest_wait_s = max(self.longest_wait_s, wait_s)
         if wait_s > self._busy_after_s:
             self.busy_until_s = began_s + wait_s + _BUSY_FOR_S
