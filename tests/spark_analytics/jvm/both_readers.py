@@ -42,9 +42,12 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def java_refusal(spark: Any, stores: Path | Iterable[Path | str], *names: str, **options: Any) -> str:
-    """Return the error message of the reader in Java, or an empty string if the read succeeds."""
+    """Return the error message of the reader in Java, or an empty string if the read succeeds.
+
+    One task reads everything: of several that fail, Spark names the one that failed first.
+    """
     try:
-        java_rows(spark, stores, *names, **options)
+        java_frame(spark, stores, *names, **options).coalesce(1).toArrow()
     except PySparkException as error:
         return str(error)
     return ""
