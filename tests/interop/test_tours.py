@@ -36,7 +36,8 @@ LINES = {
     "trace": "of the message: [Pub, SubAfter, SubBefore]",
     "pop": f"3 sent, popped {THREE}",
 }
-TIMED_OUT = re.compile("timeout|RemotingConnectException|RemotingTooMuchRequestException")
+TIMED_OUT = re.compile(r"timeout|RemotingConnectException|RemotingTooMuchRequestException|tour\.Trace\.events")
+"""The last one: a client drops what it cannot send of its trace in time, and only logs that."""
 NOT_IN_GO = {"recall", "pop"}
 NOT_IN_4_4 = {"delay-time": "DelayTime", "recall": "Recall", "request-reply": "RequestReply", "pop": "Pop"}
 LOST_IN_4_4 = {"trace"}  # a consumer that is shut down loses the last records of its trace
