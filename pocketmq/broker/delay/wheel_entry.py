@@ -37,7 +37,7 @@ ENTERED_AGAIN_AT_ONCE: Final = 8192
 ENTER_EVERY_MS: Final = 25
 """Interval in ms whose messages are entered together, which is cheaper for each of them."""
 ENTERED_AS_THEY_COME: Final = 8
-MANY: Final = 40
+MANY: Final = 20
 """From this number of messages on, entering together is faster than one by one."""
 RESIDENT_MAX: Final = 64 << 20
 """Limit of resident memory of store files while timers are entered again."""
