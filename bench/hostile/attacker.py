@@ -32,7 +32,8 @@ def main() -> None:
         ATTACKS[options.name](peer)
     finally:
         peer.close_all()
-    print(json.dumps({"sent": peer.sent, "refused": peer.refused, "slave_p99": peer.slave_p99_ms}))
+    sent = {"sent": peer.sent, "calls": peer.calls, "refused": peer.refused}
+    print(json.dumps({**sent, "slave_p99": peer.slave_p99_ms}))
 
 
 if __name__ == "__main__":

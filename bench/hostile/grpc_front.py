@@ -185,4 +185,5 @@ def _flood(peer: Peer, call: Callable[[int], bytes]) -> None:
             if not is_open:
                 break
             is_open = peer.send(connection, call(stream))
+            peer.calls += is_open
         peer.close(connection)

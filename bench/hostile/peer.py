@@ -30,6 +30,8 @@ class Peer:
     grpc: str = ""
     """Address of the broker's gRPC port; without such a port, the address for remoting."""
     sent: int = 0
+    calls: int = 0
+    """gRPC calls that were sent whole."""
     refused: int = 0
     """Connections that could not be opened."""
     slave_p99_ms: float = 0.0

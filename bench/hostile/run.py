@@ -142,13 +142,14 @@ def _result(
         failure=failures[0] if failures else "",
         grpc_p99=percentile_ms(attack.of(samples["grpc"]), 0.99),
         slave_p99=outcome.get("slave_p99", 0.0),
-        notes=[text for text in (outcome.get("error", ""), _grpc_note(attack.of(samples["grpc"]))) if text],
+        notes=[text for text in (outcome.get("error", ""), _grpc_note(attack.of(samples["grpc"]), outcome)) if text],
     )
 
 
-def _grpc_note(samples: list[tuple[float, float]]) -> str:
+def _grpc_note(samples: list[tuple[float, float]], outcome: dict[str, Any]) -> str:
     p50, p99 = (percentile_ms(samples, share) for share in (0.5, 0.99))
-    return f"sends over gRPC: p50 {p50:.1f}, p99 {p99:.1f} ms" if samples else ""
+    calls = f"; the attack made {calls:,} calls" if (calls := outcome.get("calls", 0)) else ""
+    return f"sends over gRPC: p50 {p50:.1f}, p99 {p99:.1f} ms{calls}" if samples else ""
 
 
 def _settled(watch: MemoryWatch, quiet: Window, attack: Window, settle_seconds: float) -> tuple[Window, list[Memory]]:
