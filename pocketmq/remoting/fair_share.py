@@ -30,6 +30,10 @@ STEP_S: Final = 0.0005
 """Time for one connection before the next one is chosen."""
 COSTLY_S: Final = 0.01
 """A connection is costly once the requests of one read took longer, until they take less again."""
+MANY_REQUESTS: Final = 8
+"""Number of requests in one read above which their time is charged to the share of costly connections."""
+SERVED_AT_ONCE: Final = 16
+"""Number of requests served in one step, after which unsent answers are measured; a read with more is served as costly."""
 UNREAD_SIZE: Final = 256 * 1024
 """A connection with more unread bytes of answers is costly."""
 UNREAD_KNOWN_S: Final = 0.004

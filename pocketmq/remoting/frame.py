@@ -176,6 +176,12 @@ class FrameBuffer:
             self._chunks.append(bytearray(data))
 
 
+def whole(frame: Frame) -> bytes:
+    """Return the bytes from which a frame was split; none of one whose header is too large."""
+    kind, header, body = frame
+    return b"".join((frame_head(kind, len(header), len(body)), header, body)) if kind < HEADER_TOO_LARGE else b""
+
+
 def frame_head(serialize_type: int, header_length: int, body_length: int) -> bytes:
     """Return the 8 bytes before a header."""
     return _HEAD.pack(4 + header_length + body_length, serialize_type << 24 | header_length)

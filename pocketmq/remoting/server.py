@@ -21,8 +21,8 @@ from pocketmq.errors import RequestTimeout
 from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, Channels, NeverHeard, NotReading
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
-from pocketmq.remoting.fair_share import COSTLY_S, UNREAD_SIZE, Unread
-from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError
+from pocketmq.remoting.fair_share import COSTLY_S, MANY_REQUESTS, SERVED_AT_ONCE, UNREAD_SIZE, Unread
+from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError, whole
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
@@ -39,10 +39,6 @@ DEFERRED_MAX: Final = 4096
 """Unanswered requests of one connection above which reading from it is paused."""
 JOIN_MAX: Final = 64 * 1024
 """Answers up to this total size are joined into one buffer; larger ones (views of pulled records) are not copied."""
-MANY_REQUESTS: Final = 8
-"""Number of requests in one read above which their time is charged to the share of costly connections (`fair_share`)."""
-SERVED_AT_ONCE: Final = 16
-"""Number of requests served in one step, after which unsent answers are measured; a read with more is served as costly."""
 UNANSWERED_MAX: Final = 4096
 """Maximum number of unanswered requests from a server to one client."""
 LARGE_ANSWER_SIZE: Final = 16 * 1024
@@ -175,10 +171,10 @@ class Channel(Connection):
         """Serve the next few requests that are left, until `end_s`; return whether more can be served now."""
         channels, left, out = self._channels, self._frames_left, self._out
         channels.turn.arm()
-        was_empty, count, serve = not out, 0, self._serve
+        was_empty, count = not out, 0
         try:
             for frame in left[:SERVED_AT_ONCE] if self._can_serve else ():
-                serve(self, frame, out)
+                self._serve_waiting(frame, out)
                 count += 1
                 if self._unread_because & _NOT_SERVED or monotonic() > end_s:
                     break
@@ -195,6 +191,12 @@ class Channel(Connection):
         if self.unsent_bytes > WRITE_BUFFER_MAX or (was_empty and out and len(out[-1]) >= LARGE_ANSWER_SIZE):
             channels.turn.run()
         return bool(left) and self._can_serve
+
+    def _serve_waiting(self, frame: Frame, out: list[Buffer]) -> None:
+        """Serve a request that waited: ordinary ones by the compiled lane, as those that are served at once."""
+        lane = self._channels.lane
+        if lane is None or not lane(self, whole(frame), out):
+            self._serve(self, frame, out)
 
     @property
     def frames_left(self) -> list[Frame]:

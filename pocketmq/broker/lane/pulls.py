@@ -14,8 +14,9 @@ from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.dispatch import RemotingError
+from pocketmq.remoting.fair_share import MANY_REQUESTS, SERVED_AT_ONCE
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.remoting.server import MANY_REQUESTS, SERVED_AT_ONCE, Channel
+from pocketmq.remoting.server import Channel
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.queue.record_filter import NotCompiled
 
