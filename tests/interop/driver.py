@@ -24,6 +24,10 @@ from tests.patience import PATIENCE_S
 T = TypeVar("T")
 
 
+_NO_INTERFACE = '"localHost" is null'
+"""Apache's client 5.5.0 reads no address while a network interface of another test disappears, and begins nothing then."""
+
+
 class DriverError(Exception):
     """The client library raised; the text is its message."""
 
@@ -92,6 +96,8 @@ class Driver:
             self._process.stdin.flush()
             self._wait(lambda: request_id in self._answers, PATIENCE_S, f"no answer to {op} {str(items)[:300]}")
             answer = self._answers.pop(request_id)
+        if _NO_INTERFACE in answer.get("error", ""):
+            return self.call(op, **fields)
         if "error" in answer:
             raise DriverError(answer["error"])
         return answer["result"]

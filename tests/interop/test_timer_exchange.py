@@ -47,6 +47,7 @@ FAR_S = (13, 14, 15, 18, 24)
 LAST_S = (3, 6, 9)  # after the second broker has started
 END_S, STOP_S = 10, 10
 NEAR_S = (2, 5)  # after the first broker's end
+CANCEL_MS = 3000  # before their due time, messages can still be cancelled
 KINDS = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 
 EARLY_MS_MAX = {"pocketmq": 0, "apache": 1100}
@@ -171,6 +172,8 @@ class TimerExchange:
         self.ready_ms = _now_ms()
         with self._connect() as connection:
             by_handle, by_key = self.cancelled[-2:]
+            if _now_ms() > by_handle.first_ms - CANCEL_MS:
+                raise StartedTooLate(f"{self.second.name} started when the messages to be cancelled were due")
             self._recall(connection, by_handle)
             self._delete_by_key(connection, by_key)
             wanted = {timer.body for timer in self.timers}
