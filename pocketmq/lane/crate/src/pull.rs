@@ -116,16 +116,10 @@ impl Answer {
         self.head.len() + self.size
     }
 
-    /// Write the frame, with the records, which are still where they were. None if it does not fit.
-    pub fn write(&self, source: &Source, frame: &mut [u8]) -> Option<()> {
-        let mut end = self.head.len();
-        frame.get_mut(..end)?.copy_from_slice(&self.head);
-        for unit in source.units.chunks_exact(UNIT_SIZE).take(self.count) {
-            let record = record_of(source, unit)?;
-            frame.get_mut(end..end + record.len())?.copy_from_slice(record);
-            end += record.len();
-        }
-        Some(())
+    /// The pieces of the frame: its head and the records, which are still where they were.
+    pub fn pieces<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a [u8]> {
+        let units = source.units.chunks_exact(UNIT_SIZE).take(self.count);
+        std::iter::once(&self.head[..]).chain(units.filter_map(move |unit| record_of(source, unit)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -268,11 +269,32 @@ impl Pulls {
             Source { units, file, file_start: place.0, floor: place.1, size_max }
         };
         let Some(found) = answer(&source, &self.template, opaque, &offsets) else { return Ok(None) };
-        let frame = PyBytes::new_with(py, found.frame_size(), |frame| {
-            found.write(&source, frame).ok_or_else(|| PyValueError::new_err("the records are not where they were"))
-        })?;
+        let frame = joined(py, found.frame_size(), found.pieces(&source))?;
         Ok(Some((frame, found.count, found.size)))
     }
+}
+
+/// A bytes object of `size` bytes, made of `pieces`; it is not filled with zeros first.
+fn joined<'py, 'a>(py: Python<'py>, size: usize, pieces: impl Iterator<Item = &'a [u8]>) -> PyResult<Bound<'py, PyBytes>> {
+    let length = ffi::Py_ssize_t::try_from(size)?;
+    let mut end = 0;
+    // SAFETY: a new bytes object has room for `size` bytes, and no one else has it before it is filled.
+    let made = unsafe {
+        let made = Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), length))?;
+        let start = ffi::PyBytes_AsString(made.as_ptr()).cast::<u8>();
+        for piece in pieces {
+            if piece.len() > size - end {
+                return Err(PyValueError::new_err("the records are larger than they were"));
+            }
+            std::ptr::copy_nonoverlapping(piece.as_ptr(), start.add(end), piece.len());
+            end += piece.len();
+        }
+        made.cast_into_unchecked::<PyBytes>()
+    };
+    if end != size {
+        return Err(PyValueError::new_err("the records are not where they were"));
+    }
+    Ok(made)
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
