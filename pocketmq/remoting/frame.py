@@ -9,6 +9,7 @@ many small objects, and an object allocated among them that outlives them pins a
 
 import struct
 import sys
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
@@ -176,10 +177,25 @@ class FrameBuffer:
             self._chunks.append(bytearray(data))
 
 
-def whole(frame: Frame) -> bytes:
-    """Return the bytes from which a frame was split; none of one whose header is too large."""
-    kind, header, body = frame
-    return b"".join((frame_head(kind, len(header), len(body)), header, body)) if kind < HEADER_TOO_LARGE else b""
+def whole(frames: Iterable[Frame]) -> bytes:
+    """Return the bytes from which frames were split, up to the first one whose header is too large."""
+    pieces: list[bytes] = []
+    for kind, header, body in frames:
+        if kind >= HEADER_TOO_LARGE:
+            break
+        pieces += (_HEAD.pack(4 + len(header) + len(body), kind << 24 | len(header)), header, body)
+    return b"".join(pieces)
+
+
+def count_of(frames: Iterable[Frame], size: int) -> int:
+    """Return the number of frames at the front that take `size` bytes."""
+    count = 0
+    for _, header, body in frames:
+        if size <= 0:
+            break
+        size -= _HEAD.size + len(header) + len(body)
+        count += 1
+    return count
 
 
 def frame_head(serialize_type: int, header_length: int, body_length: int) -> bytes:

@@ -22,7 +22,7 @@ from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, 
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
 from pocketmq.remoting.fair_share import COSTLY_S, MANY_REQUESTS, SERVED_AT_ONCE, UNREAD_SIZE, Unread
-from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError, whole
+from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError, count_of, whole
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
@@ -107,11 +107,11 @@ class Channel(Connection):
         if channels.turn.began_s == NEVER:
             channels.turn.arm()
         self.last_active = channels.clock.monotonic()
-        out, was_empty = self._out, not self._out
+        out, was_empty, by_lane = self._out, not self._out, 0
         if channels.lane is not None and not self._frames_left and not self.is_costly:
-            # The compiled lane serves the first requests; what it leaves is served below.
-            joined = self._frames.joined(data) if self._held else data
+            joined, unwritten = self._frames.joined(data) if self._held else data, len(out)
             if joined is not None and (used := channels.lane(self, joined, out)):
+                by_lane = len(out) - unwritten
                 if self._held:
                     self._frame_grew(is_new=True)
                 if was_empty and out:
@@ -122,13 +122,13 @@ class Channel(Connection):
                         out, was_empty = self._out, not self._out
                 if used == len(joined):
                     return
-                joined = joined[used:]
+                joined = joined[used:]  # what the lane leaves is served below
             data = data if joined is None else joined
         try:
             found = self._frames.feed(data)
             if self._frames.held or self._held:
                 self._frame_grew(is_new=bool(found))
-            count = len(found)
+            count = len(found) + by_lane
             must_wait = count > SERVED_AT_ONCE or (count > MANY_REQUESTS and not channels.share.has_time_for_many)
             if self.is_costly or self._frames_left or must_wait:
                 self._frames_left += found
@@ -173,9 +173,8 @@ class Channel(Connection):
         channels.turn.arm()
         was_empty, count = not out, 0
         try:
-            for frame in left[:SERVED_AT_ONCE] if self._can_serve else ():
-                self._serve_waiting(frame, out)
-                count += 1
+            while count < min(len(left), SERVED_AT_ONCE) and self._can_serve:
+                count += self._serve_waiting(left[count : count + MANY_REQUESTS], out)
                 if self._unread_because & _NOT_SERVED or monotonic() > end_s:
                     break
             del left[:count]
@@ -192,11 +191,13 @@ class Channel(Connection):
             channels.turn.run()
         return bool(left) and self._can_serve
 
-    def _serve_waiting(self, frame: Frame, out: list[Buffer]) -> None:
-        """Serve a request that waited: ordinary ones by the compiled lane, as those that are served at once."""
+    def _serve_waiting(self, frames: list[Frame], out: list[Buffer]) -> int:
+        """Serve the first of the requests that waited: as many as the compiled lane takes, or one. Return their number."""
         lane = self._channels.lane
-        if lane is None or not lane(self, whole(frame), out):
-            self._serve(self, frame, out)
+        if lane is not None and (count := count_of(frames, lane(self, whole(frames), out))):
+            return count
+        self._serve(self, frames[0], out)
+        return 1
 
     @property
     def frames_left(self) -> list[Frame]:
