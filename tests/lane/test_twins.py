@@ -7,6 +7,8 @@ import random
 
 import pytest
 
+from pocketmq.broker.tables.subscription_group import SubscriptionGroupConfig
+from pocketmq.broker.tables.topic_config import PERM_WRITE, TopicConfig
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import encode_request
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader
@@ -91,6 +93,38 @@ async def test_settings_that_change_at_runtime_reach_the_lane():
         twins.end_turn()
         assert twins.laned.in_lane > before
     twins.compare_files()
+    twins.close()
+
+
+async def test_pulls_are_refused_by_permissions_that_change_at_runtime():
+    """Forty pulls of all kinds in a read, so that most of them wait; topic, group or broker forbid them at times."""
+    twins = Twins()
+    for opaque in range(60):
+        header = send_header("UNIQ_KEY\x01u\x02TAGS\x01a", queue_id=opaque % 2)
+        await twins.receive(0, b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"hello", opaque)))
+        twins.end_turn()
+    kinds = itertools.product(
+        (0, 4, 5), ("*", "", "a", "b||c"), ("TAG", "", "SQL92"), ("cg", "other"), ("T", "Narrow", "Gone")
+    )
+    pulls = [
+        pull_header(offset % 31, sys_flag=flag, subscription=text, expression_type=kind, consumer_group=group, topic=topic)
+        for offset, (flag, text, kind, group, topic) in enumerate(kinds)
+    ] + [pull_header(queue_id=queue_id) for queue_id in (-1, 1, 4, 9)]
+    frames = [b"".join(encode_request(RequestCode.PULL_MESSAGE, pull, b"", opaque)) for opaque, pull in enumerate(pulls)]
+    ordinary = b"".join(encode_request(RequestCode.PULL_MESSAGE, pull_header(1), b"", 999))
+    for forbidding in ("", "the topic", "", "the group", "", "the broker", ""):
+        for side in (twins.twin, twins.laned):
+            services = side.services
+            services.topics.update(TopicConfig("T", 4, 4, perm=PERM_WRITE if forbidding == "the topic" else 6))
+            services.groups.update(SubscriptionGroupConfig("cg", consume_enable=forbidding != "the group"))
+            services.config.broker_permission = PERM_WRITE if forbidding == "the broker" else 6
+        for at in range(0, len(frames), 40):
+            await twins.receive(1, b"".join(frames[at : at + 40]))
+            twins.end_turn()
+        before = twins.laned.in_lane
+        await twins.receive(1, ordinary)
+        twins.end_turn()
+        assert (twins.laned.in_lane > before) == (not forbidding)
     twins.close()
 
 

@@ -5,11 +5,13 @@ written by this process, in one file. Checks, filters, progress and statistics a
 """
 
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pocketmq.broker.handlers.pull import COMMIT_OFFSET_FLAG, check_pull, filter_of
+from pocketmq.broker.filter.subscription import SUB_ALL, TAG
+from pocketmq.broker.handlers.pull import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, check_pull, filter_of
 from pocketmq.broker.lane.template import MARKS, pieces
 from pocketmq.broker.services import Services
+from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Buffer, Response
@@ -19,6 +21,9 @@ from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessage
 from pocketmq.remoting.server import Channel
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.queue.record_filter import NotCompiled
+
+if TYPE_CHECKING:
+    from pocketmq.lane._lane import PullFields
 
 _COPY_MAX: Final = 64 * 1024
 """Bytes of records that are copied into an answer; the Python path sends more of them as views of the log."""
@@ -42,7 +47,7 @@ class OrdinaryPulls:
             if pull is None:
                 break
             size, opaque, fields = pull
-            frame = self._answer(channel, PullMessageRequestHeader(*fields), opaque)
+            frame = self._answer(channel, fields, opaque)
             if frame is None:
                 break
             out.append(frame)
@@ -52,10 +57,10 @@ class OrdinaryPulls:
             self._share.charge(monotonic() - channel.last_active)
         return served
 
-    def _answer(self, channel: Channel, header: PullMessageRequestHeader, opaque: int) -> bytes | None:
+    def _answer(self, channel: Channel, fields: "PullFields", opaque: int) -> bytes | None:
         """Return the frame with the answer to a pull; None, without any effect, if it is not ordinary."""
+        group, topic, queue_id, queue_offset, _, sys_flag, commit_offset, *_ = fields
         services = self._services
-        topic, queue_id, queue_offset, group = header.topic, header.queue_id, header.queue_offset, header.consumer_group
         queue = services.store.queues.queues.get((topic, queue_id))
         if (
             queue is None
@@ -64,30 +69,52 @@ class OrdinaryPulls:
             or services.offsets.resets
             or services.config.slave_read_enable
             or services.ha_client is not None
+            or not (self._is_plain(fields) or self._wants_all(channel, PullMessageRequestHeader(*fields)))
         ):
             return None
-        try:
-            if filter_of(services, header, check_pull(services, header, channel)) is not None:
-                return None
-        except (RemotingError, NotCompiled):
-            return None  # the Python path says why
         began_s = monotonic()
-        found = self._read(queue, header, opaque)
+        found = self._read(queue, queue_offset, fields[4], opaque)
         if found is None:
             return None
         frame, count, size = found
         services.absent_holders.note_activity(group, topic, queue_id)
         services.offsets.pulled(group, topic, queue_id, queue_offset + count)
         services.stats.get(group, topic, queue_id, count, size, monotonic() - began_s)
-        if header.sys_flag & COMMIT_OFFSET_FLAG:
-            services.offsets.commit(group, topic, queue_id, header.commit_offset)
+        if sys_flag & COMMIT_OFFSET_FLAG:
+            services.offsets.commit(group, topic, queue_id, commit_offset)
         return frame
 
-    def _read(self, queue: Any, header: PullMessageRequestHeader, opaque: int) -> tuple[bytes, int, int] | None:
+    def _is_plain(self, fields: "PullFields") -> bool:
+        """Return whether a pull names a subscription to all messages, and passes the checks of `check_pull` at first sight.
+
+        These are eight calls fewer than `_wants_all`, whose work is a tenth of that for a pull.
+        """
+        group, topic, queue_id, _, _, sys_flag, _, _, _, subscription, expression_type = fields
+        services = self._services
+        group_config, topic_config = services.groups.get(group), services.topics.get(topic)
+        return (
+            sys_flag & SUBSCRIPTION_FLAG != 0
+            and (expression_type is None or expression_type == TAG)
+            and (subscription is None or subscription == SUB_ALL)
+            and group_config is not None
+            and topic_config is not None
+            and group_config.consume_enable
+            and topic_config.perm & services.config.broker_permission & PERM_READ != 0
+            and 0 <= queue_id < topic_config.read_queue_nums
+        )
+
+    def _wants_all(self, channel: Channel, header: PullMessageRequestHeader) -> bool:
+        """Return whether a pull is permitted and its filter accepts all messages."""
+        try:
+            return filter_of(self._services, header, check_pull(self._services, header, channel)) is None
+        except (RemotingError, NotCompiled):
+            return False  # the Python path says why
+
+    def _read(self, queue: Any, first: int, max_msg_nums: int, opaque: int) -> tuple[bytes, int, int] | None:
         """Return the frame of an answer, the number of its messages and their size."""
-        store, first = self._services.store, header.queue_offset
+        store = self._services.store
         config = store.config
-        count_max = min(max(header.max_msg_nums, 1), config.max_transfer_count_on_message_in_memory)
+        count_max = min(max(max_msg_nums, 1), config.max_transfer_count_on_message_in_memory)
         units = queue.units(first, count_max)
         file = store.commit_log.mapped_files.file_at(int.from_bytes(units[:8], "big")) if units else None
         if file is None:
