@@ -77,8 +77,9 @@ class Visitor:
         self.page.get_by_role("button", name=name, exact=True).first.click()
 
     def follow(self, name: str | re.Pattern[str]) -> None:
-        """Follow the first link with a name."""
-        self.page.get_by_role("link", name=name).first.click()
+        """Follow the first link with a name, and wait for all of its page."""
+        with self.page.expect_navigation():
+            self.page.get_by_role("link", name=name).first.click()
 
     def sees(self, text: str) -> None:
         """Wait until the page shows a text."""

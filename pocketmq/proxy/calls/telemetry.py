@@ -55,7 +55,7 @@ async def telemetry(call: Call, commands: AsyncIterator[pb.TelemetryCommand], co
 
 
 async def _settings(call: Call, given: pb.Settings, write: Write) -> None:
-    """Register the client with its settings, and send them back completed. Raises SettingsRefused."""
+    """Register the client with its settings, and send them back completed, unless it ends. Raises SettingsRefused."""
     session, before = call.session, call.session.settings
     try:
         _check(session, given)
@@ -63,6 +63,8 @@ async def _settings(call: Call, given: pb.Settings, write: Write) -> None:
         await session.register()
         settings = await current_settings(call)
     except (Refusal, RemotingError, OSError, TimeoutError) as failure:
+        if session.is_gone:
+            return
         session.settings = before
         raise SettingsRefused(failure) from failure
     session.sent_settings = settings
