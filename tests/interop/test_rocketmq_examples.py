@@ -121,19 +121,18 @@ class Examples:
 
     def wait_for(self, example: str, seen: Callable[[], int], wanted: Callable[[], int]) -> None:
         """Wait until so many messages are seen. An example whose client times out, as beside load, is started again."""
-        deadline, failure = (
-            time.monotonic() + DEADLINE_S,
-            f"EXAMPLE FAILED: org.apache.rocketmq.example.{example.split()[0]}\n",
-        )
+        deadline, name = time.monotonic() + DEADLINE_S, f"org.apache.rocketmq.example.{example.split()[0]}\n"
         failures = 0
         while (count := seen()) < wanted():
-            parts = self._log.read_text(errors="replace").split(failure)
-            if len(parts) - 1 > failures:
+            text = self._log.read_text(errors="replace")
+            traces = text.split(f"EXAMPLE FAILED: {name}")[:-1]  # each is printed before this line
+            if len(traces) > failures:
                 failures += 1
-                has_timed_out = "call timeout" in parts[-1] or "RemotingTimeoutException" in parts[-1]
-                assert has_timed_out and failures < 20, f"{example}: {parts[-1][:4000]}"
+                trace = traces[-1].rpartition(f"EXAMPLE TRACE: {name}")[2]
+                has_timed_out = "call timeout" in trace or "RemotingTimeoutException" in trace
+                assert has_timed_out and failures < 20, f"{example}: {trace[:4000]}"
                 self.start(example)
-            assert time.monotonic() < deadline, f"{example}: {count} of {wanted()} messages\n{parts[-1][-4000:]}"
+            assert time.monotonic() < deadline, f"{example}: {count} of {wanted()} messages\n{text[-4000:]}"
             time.sleep(0.1)
 
     def close(self) -> None:

@@ -201,7 +201,12 @@ def test_streams_need_a_schema(spark: Any, orders: Path, tmp_path: Path) -> None
         source = spark.readStream.format("rocketmq").option("bodyAs", "json").option("bodySchema", schema)
         frame = source.option("columns", "body").option("topic", "Orders").load(str(orders))
         query = frame.writeStream.format("memory").queryName("typed").trigger(availableNow=True).start()
-        query.awaitTermination(60)
+        try:
+            query.awaitTermination(60)
+        except PySparkException as error:
+            if "Python worker failed to connect back" in str(error):  # Spark waits for 10 s, which a busy machine exceeds
+                return followed(schema)
+            raise
         return [row.body.id for row in spark.table("typed").collect()]
 
     assert followed("id bigint") == [1, 2]

@@ -18,8 +18,9 @@ public final class ExampleRunner {
         try {
             Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) args);
         } catch (Throwable failure) {
+            System.out.println("EXAMPLE TRACE: " + name);
+            failure.printStackTrace(System.out);
             System.out.println("EXAMPLE FAILED: " + name);
-            failure.printStackTrace();
         }
     }
 }
