@@ -23,6 +23,7 @@ from pocketmq.lane import compiled_lane
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.dispatch import Dispatcher
+from pocketmq.remoting.frame import Frame, FrameBuffer
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.server import Channel
@@ -144,6 +145,10 @@ def in_kernel(end: socket.socket) -> int:
     return int.from_bytes(fcntl.ioctl(end.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
+def _frames(data: bytes) -> list[Frame]:
+    return FrameBuffer().feed(data)
+
+
 class Side:
     """One of the brokers, with its connections. `with_sockets`: they are those of the lane."""
 
@@ -190,8 +195,10 @@ class Side:
         return found
 
     async def receive(self, number: int, data: bytes) -> None:
-        """Receive bytes over connection `number`, and serve all their requests."""
+        """Receive bytes over connection `number`, and serve all their requests. One that is closed receives nothing more."""
         channel, transport = self._connections.get(number) or self._connect(number)
+        if transport.is_closed:
+            return
         transport.receive(channel, data)
         while (channel._frames_left or transport.is_paused) and channel.is_open and not transport.is_closed:
             await asyncio.sleep(0)
@@ -277,7 +284,12 @@ class Twins:
         """End the turn of both sides, compare what they answered and where log and queues end, and return the answers."""
         answers = self.twin.end_turn()
         laned = self.laned.end_turn(answers)
-        assert laned == answers
+        if self.laned.channels.sockets is None:
+            assert laned == answers
+        else:  # the lane's own answers of a turn come before the channel's; a broker reads a socket once in a turn
+            assert {number: sorted(_frames(data)) for number, data in laned.items()} == {
+                number: sorted(_frames(data)) for number, data in answers.items()
+            }
         assert self.laned.state() == self.twin.state()
         return answers
 
