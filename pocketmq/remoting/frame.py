@@ -183,7 +183,7 @@ def whole(frames: Iterable[Frame]) -> bytes:
     for kind, header, body in frames:
         if kind >= HEADER_TOO_LARGE:
             break
-        pieces += (_HEAD.pack(4 + len(header) + len(body), kind << 24 | len(header)), header, body)
+        pieces += (frame_head(kind, len(header), len(body)), header, body)
     return b"".join(pieces)
 
 
