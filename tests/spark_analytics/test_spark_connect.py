@@ -54,6 +54,7 @@ def shown(golden_stores: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_TESTING": "1",  # the server takes a free port, as two runs on one machine need
     }
     given = [[argument.format(store=store, out=folder) for argument in arguments] for arguments, _ in COMMANDS]
     command = [sys.executable, str(job), json.dumps([store, *given])]
