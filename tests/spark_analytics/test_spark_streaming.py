@@ -18,6 +18,7 @@ from pocketmq.spark_analytics.source.streaming import CommitLogStreamReader
 from pocketmq.store.offline import file_bytes
 from pocketmq.store.offline.places import log_files
 from tests.spark_analytics.spark_logs import LogBuilder, spark_schema
+from tests.spark_analytics.streams import run_stream
 
 FILE_SIZE = 64 << 10
 
@@ -380,21 +381,23 @@ def writer(live: LiveLog) -> Iterator[threading.Thread]:
 
 @pytest.mark.spark
 def test_spark_follows_and_stops_at_available_now(spark: Any, live: LiveLog, writer: Any, tmp_path: Path) -> None:
-    def run(trigger: dict[str, Any]) -> Any:
+    def started(**trigger: Any) -> Any:
         stream = spark.readStream.format("rocketmq").schema("physicalOffset bigint, keys string")
         stream = stream.option("maxBytesPerTrigger", "150k").load(str(live.store)).writeStream.format("parquet")
         stream = stream.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(**trigger)
         return stream.start(f"{tmp_path}/sink")
 
+    def followed(query: Any) -> None:
+        writer.join()
+        query.processAllAvailable()
+
     for _ in range(2):
-        run({"availableNow": True}).awaitTermination()
-    query = run({"processingTime": "100 milliseconds"})
-    writer.join()
-    query.processAllAvailable()
+        run_stream(lambda: started(availableNow=True))
+    query = run_stream(lambda: started(processingTime="100 milliseconds"), followed)
     query.stop()
     assert query.exception() is None
     rows = spark.read.parquet(f"{tmp_path}/sink").orderBy("physicalOffset").toArrow().to_pylist()
     assert [row["physicalOffset"] for row in rows] == live.builder.physical_offsets
     assert int(query.lastProgress.sources[0].latestOffset.rpartition(":")[2].strip(" }")) == live.end
-    run({"availableNow": True}).awaitTermination()
+    run_stream(lambda: started(availableNow=True))
     assert spark.read.parquet(f"{tmp_path}/sink").count() == 420

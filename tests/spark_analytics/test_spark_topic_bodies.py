@@ -12,6 +12,7 @@ from pocketmq import spark_analytics
 from pocketmq.spark_analytics.decoding import typed_bodies
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from tests.spark_analytics.spark_logs import LogBuilder
+from tests.spark_analytics.streams import run_stream
 from tests.spark_analytics.test_spark_schema_bodies import ORDER, VALUES, avro_order
 
 pytestmark = pytest.mark.spark
@@ -71,8 +72,7 @@ def test_without_spark_and_with_a_stream(spark: Any, store: Path, monkeypatch: p
     def followed(**clicks: Any) -> list[Any]:
         told = json.dumps({"Clicks": {"bodyAs": "json", **clicks}})
         frame = spark.readStream.format("rocketmq").options(bodyDecoders=told, columns="topic,body").load(str(store))
-        query = frame.writeStream.format("memory").queryName("topics").trigger(availableNow=True).start()
-        query.awaitTermination(60)
+        run_stream(frame.writeStream.format("memory").queryName("topics").trigger(availableNow=True).start)
         return [row.page for row in spark.sql("SELECT body.Clicks.page FROM topics WHERE topic = 'Clicks'").collect()]
 
     assert followed(bodySchema="page string") == ["a", "b"]

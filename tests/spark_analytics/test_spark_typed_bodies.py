@@ -15,6 +15,7 @@ from pocketmq.spark_analytics.decoding import json_bodies, typed_bodies
 from pocketmq.spark_analytics.decoding.body_types import ddl, of_ddl, of_spark, simple
 from pocketmq.spark_analytics.reading.damage import DamagedRecordError
 from tests.spark_analytics.spark_logs import LogBuilder
+from tests.spark_analytics.streams import run_stream
 
 pytestmark = pytest.mark.spark
 
@@ -200,13 +201,7 @@ def test_streams_need_a_schema(spark: Any, orders: Path, tmp_path: Path) -> None
     def followed(schema: str) -> list[Any]:
         source = spark.readStream.format("rocketmq").option("bodyAs", "json").option("bodySchema", schema)
         frame = source.option("columns", "body").option("topic", "Orders").load(str(orders))
-        query = frame.writeStream.format("memory").queryName("typed").trigger(availableNow=True).start()
-        try:
-            query.awaitTermination(60)
-        except PySparkException as error:
-            if "Python worker failed to connect back" in str(error):  # Spark waits for 10 s, which a busy machine exceeds
-                return followed(schema)
-            raise
+        run_stream(frame.writeStream.format("memory").queryName("typed").trigger(availableNow=True).start)
         return [row.body.id for row in spark.table("typed").collect()]
 
     assert followed("id bigint") == [1, 2]

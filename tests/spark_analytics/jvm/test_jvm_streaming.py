@@ -10,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 from pocketmq.spark_analytics.session import DEFAULT_READER
 from tests.spark_analytics.spark_logs import write_queues
+from tests.spark_analytics.streams import run_stream
 from tests.spark_analytics.test_spark_stream_backfill import BODY, LIMIT, backlog, rare_of
 from tests.spark_analytics.test_spark_streaming import FILE_SIZE, LiveLog
 
@@ -33,8 +34,7 @@ class Sink:
             .writeStream.format("parquet")
             .option("checkpointLocation", str(self.folder / "checkpoint"))
         )
-        query = writer.trigger(availableNow=True).start(str(self.folder / "sink"))
-        query.awaitTermination()
+        run_stream(lambda: writer.trigger(availableNow=True).start(str(self.folder / "sink")))
 
     def offsets(self) -> list[int]:
         """Return the physical offsets of all rows in the sink, ascending."""
