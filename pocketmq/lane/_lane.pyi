@@ -10,7 +10,7 @@ class Lane:
 
     def __new__(
         cls,
-        next_offsets: dict[tuple[str, int], int],
+        cells: dict[tuple[str, int], Any],
         store_host: bytes,
         properties: Sequence[bytes],
         added: bytes,

@@ -66,6 +66,7 @@ class Walk:
             message_index_enable=rng.random() < 0.85,
             flush_commit_log_least_pages=rng.choice((1, 2, 4)),
             file_reserved_time=1,
+            mapped_file_open_max=rng.choice((0, 0, 3)),
         )
         self.disk = PowerCutDisk(rng=rng)
         self.clock = SteppedClock()

@@ -1,14 +1,18 @@
 """Limits on the number of mapped files and on the memory that they keep resident."""
 
 import resource
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pocketmq.store.disk import open_files as open_files_module
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
+from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
+from pocketmq.store.queue.queue_checksums import SumCheck, take
 from tests.store.descriptors import descriptors
 from tests.store.stores import message, open_store, records
 
@@ -110,3 +114,32 @@ def test_a_store_works_with_hardly_any_mappings(tmp_path: Path, open_max: int) -
         found = [int(record.body.rstrip(b"\0")) for record in records(store, "T", queue_id)]
         assert found == list(range(queue_id, 300, 30))
     store.shutdown()
+
+
+def test_units_of_files_that_cannot_be_mapped_wait_in_memory_and_a_killed_process_loses_none(tmp_path: Path) -> None:
+    sizes = dict(mapped_file_open_max=1, mapped_file_size_consume_queue=4000)
+    store = open_store(FileDisk(), root=str(tmp_path), **sizes)
+
+    def in_files() -> int:
+        files = (tmp_path / "consumequeue" / "T").glob("*/*")
+        return sum(np.count_nonzero(np.fromfile(file, CONSUME_QUEUE_UNIT_DTYPE)["size"]) for file in files)
+
+    def put(numbers: range) -> None:
+        for number in numbers:
+            store.commit_log.put(message("T", number % 30, b"%d" % number))
+            store.dispatch()
+
+    put(range(1200))
+    assert in_files() < 1200
+    store.checkpoint_service.flush_queues(thorough=True)
+    assert in_files() == 1200
+    assert not SumCheck(FileDisk(), store.queues, take(store.queues), {}).at_start([])
+    put(range(1200, 1260))
+    assert in_files() < 1260
+    known = take(store.queues)
+    again = open_store(FileDisk(), root=str(shutil.copytree(tmp_path, tmp_path / "killed")), **sizes)
+    for queue_id in range(30):
+        assert [int(record.body) for record in records(again, "T", queue_id)] == list(range(queue_id, 1260, 30))
+    store.checkpoint_service.flush_queues(thorough=True)
+    assert in_files() == 1260
+    assert not SumCheck(FileDisk(), store.queues, known, {}).at_start([])

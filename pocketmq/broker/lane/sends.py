@@ -137,7 +137,7 @@ class OrdinarySends:
         added = f"{CLUSTER}\x01{config.broker_cluster_name}".encode()
         properties = [name.encode() for name in PLAIN_PROPERTIES]
         self._lane = self._lane_class(
-            tail.queue_offsets, services.store_host, properties, added, self._sizes,
+            tail.queue_offsets.cells, services.store_host, properties, added, self._sizes,
             _json_template(services.store_host, config.region_id, config.trace_on),
             _binary_template(config.region_id, config.trace_on),
         )  # fmt: skip

@@ -127,10 +127,6 @@ class Disk(ABC):
         """Write `data` at `start` of a file that is not mapped, in reserved space."""
         self.map(path, self.size(path)).write(start, data)
 
-    def native_path(self, path: str) -> str | None:
-        """Return the path by which `write_range` can be done without this object; None if it is not a machine's disk."""
-        return None
-
     def boot_mark(self, path: str) -> str:
         """Return a text that identifies the running kernel and the mount of `path`.
 

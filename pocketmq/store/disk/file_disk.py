@@ -224,9 +224,6 @@ class FileDisk(Disk):
             if os.pwrite(descriptor, data, start) < len(data):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)  # as space is reserved
 
-    def native_path(self, path: str) -> str:
-        return path
-
     def boot_mark(self, path: str) -> str:
         path = _nearest(path)
         try:

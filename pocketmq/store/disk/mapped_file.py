@@ -7,9 +7,13 @@ file is written, `flushed <= wrote <= reserved <= size`; a file found on disk st
 A store may have more files than a process may have mappings. A file is mapped when its `view` or `array` is accessed, and
 `open_files` unmaps files that have not been used for long. The attributes are then deleted, so that Python calls
 `__getattr__` at the next access.
+
+What is appended to an unmapped file while no more can be mapped waits in its *tail* in memory, if it can be made again from
+the log, and is written with what follows: to open a file for each append would cost more than the rest of a send.
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from ctypes import Array, addressof, c_char, memmove
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +28,10 @@ if TYPE_CHECKING:
 
 FILE_NAME_SIZE = 20
 _MAPPING: Final = ("view", "array", "region")
-# Held while mappings are set and dropped: `address` is always that of `array`, or 0.
+# Held while mappings and tails are set, written and dropped: `address` is always that of `array`, of the tail, or 0.
 _mapping_lock: Final = Lock()
+_TAIL_SIZE: Final = 400
+_Tail: Final = c_char * _TAIL_SIZE
 
 
 def file_name(start_offset: int) -> str:
@@ -40,7 +46,11 @@ class MappedFile(FileEnds):
     """
 
     __slots__ = (
+        "_can_wait",
         "_random_access",
+        "_tail",
+        "_tail_start",
+        "_waits_from",
         "array",
         "disk",
         "flushed",
@@ -50,6 +60,7 @@ class MappedFile(FileEnds):
         "region",
         "reserve_step",
         "size",
+        "start_offset",
         "used",
         "view",
     )
@@ -68,8 +79,10 @@ class MappedFile(FileEnds):
         random_access: bool = False,
         open_files: "OpenFiles | None" = None,
         reserve_step: int = 0,
+        can_wait: bool = False,
     ) -> None:
-        """With `create` the file is created. Space is reserved in steps of `reserve_step` bytes, 0: all. Raises OSError."""
+        """With `create` the file is created. Space is reserved in steps of `reserve_step` bytes, 0: all. `can_wait`: whether
+        what is appended may wait in memory, where a killed process loses it, until `flush`. Raises OSError."""
         self.disk = disk
         self.path = f"{directory}/{file_name(start_offset)}"
         self.start_offset = start_offset
@@ -82,6 +95,10 @@ class MappedFile(FileEnds):
         self.used = False
         self.pinned = False
         self._random_access = random_access
+        self._can_wait = can_wait
+        self._tail: Array[c_char] | None = None
+        self._tail_start = 0
+        self._waits_from = 0  # bytes of the tail from this position on are not in the file
         if create:
             self._map(create=True)
 
@@ -97,9 +114,9 @@ class MappedFile(FileEnds):
         # Referenced here, as another thread may unmap the file before this method returns.
         mapping = {"view": region.view, "array": region.array, "region": region}
         with _mapping_lock:
-            self.address = 0
+            self._end_tail()
             self.region, self.array, self.view = region, region.array, region.view
-            self.address = region.array.ctypes.data
+            self.address, self.address_end = region.array.ctypes.data, self.size
         if self.open_files is not None:
             self.open_files.opened(self)
         return mapping
@@ -108,7 +125,7 @@ class MappedFile(FileEnds):
         """Drop the mapping. Existing views stay valid, and unflushed bytes can still be synced."""
         # `region` is kept, because it is still needed to sync.
         with _mapping_lock:
-            self.address = 0
+            self._end_tail()
             for name in ("view", "array"):
                 try:
                     delattr(self, name)
@@ -157,8 +174,8 @@ class MappedFile(FileEnds):
     def append(self, data: bytes) -> int:
         """Write `data` at the end and return its position. The caller must make sure that it fits into the file.
 
-        A file that is not mapped stays so if as many files are mapped as may be. Raises OSError if the disk is full; nothing
-        is written then.
+        A file that is not mapped and can wait stays so if as many files are mapped as may be. Raises OSError if the disk is
+        full; nothing is written then.
         """
         position = self.wrote
         end = position + len(data)
@@ -168,25 +185,62 @@ class MappedFile(FileEnds):
         try:
             view: memoryview = object.__getattribute__(self, "view")
         except AttributeError:
-            if self.open_files is not None and self.open_files.is_full:
+            if self._can_wait and self.open_files is not None and self.open_files.is_full and len(data) <= _TAIL_SIZE:
                 # To map it would unmap another file that is used as much, for several times the cost.
-                self.disk.write_range(self.path, position, data)
-                self.wrote = end
+                self._append_to_tail(data)
                 return position
             view = self.view
         view[position:end] = data
         self.wrote = end
         return position
 
+    def _append_to_tail(self, data: bytes) -> None:
+        end = self.wrote + len(data)
+        with _mapping_lock:
+            if end > self.address_end:
+                self._end_tail()
+                self._tail, self._tail_start = tail, start = _Tail(), self.wrote
+                self._waits_from = start
+                self.address, self.address_end = addressof(tail) - start, start + _TAIL_SIZE
+            memmove(self.address + self.wrote, data, len(data))  # the mapping, if another thread has mapped the file
+            self.wrote = end
+
+    def _end_tail(self) -> None:
+        """Write the tail to the file and drop it, and forget the address. Raises OSError; nothing is changed then."""
+        address, self.address = self.address, 0  # the lane adds nothing meanwhile
+        try:
+            self._write_tail()
+        except OSError:
+            self.address = address
+            raise
+        self.address_end, self._tail = 0, None
+
+    def _write_tail(self) -> None:
+        wrote = self.wrote
+        if self._tail is not None and self._waits_from < wrote:
+            waiting = memoryview(self._tail)[self._waits_from - self._tail_start : wrote - self._tail_start]
+            self.disk.write_range(self.path, self._waits_from, waiting.tobytes())
+            self._waits_from = wrote
+
     def write(self, data: bytes | memoryview) -> None:
         """Write large `data` at the end, in reserved space."""
         self.region.write(self.wrote, data)
         self.wrote += len(data)
 
+    def read_written(self, start: int, end: int) -> bytes:
+        """Return written bytes without mapping the file. Raises OSError."""
+        with _mapping_lock:
+            if self._tail is not None and self._tail_start <= start:
+                return memoryview(self._tail)[start - self._tail_start : end - self._tail_start].tobytes()
+            self._write_tail()
+        return self.disk.read_range(self.path, start, end - start)
+
     def flush(self) -> None:
         """Make the written bytes durable. Raises OSError, and `flushed` is then unchanged."""
         wrote = self.wrote
         if self.flushed < wrote:
+            with _mapping_lock:
+                self._write_tail()
             self.region.sync(self.flushed, wrote)
             # `wrote` may have been reduced during the sync (a truncated queue).
             self.flushed = min(wrote, self.wrote)

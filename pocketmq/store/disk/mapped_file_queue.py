@@ -31,13 +31,15 @@ class MappedFileQueue:
         random_access: bool = False,
         open_files: OpenFiles | None = None,
         reserve_step: int = RESERVE_STEP,
+        can_wait: bool = False,
         more_directories: Sequence[str] = (),
         directory_for: Callable[[int], str] | None = None,
     ) -> None:
         """`random_access` is the hint for `Disk.map`; `open_files` limits the number of mapped files.
 
-        `reserve_step`: bytes of disk space reserved at a time. `more_directories`: further folders that may have files of
-        the sequence; `directory_for` then returns the folder for a new file with the given start offset.
+        `reserve_step`: bytes of disk space reserved at a time. `can_wait`: see `MappedFile`. `more_directories`: further
+        folders that may have files of the sequence; `directory_for` then returns the folder for a new file with the given
+        start offset.
         """
         self.disk = disk
         self.directory = directory
@@ -47,6 +49,7 @@ class MappedFileQueue:
         self.open_files = open_files
         self.files: tuple[MappedFile, ...] = ()
         self._reserve_step = reserve_step
+        self._can_wait = can_wait
         self._directory_for = directory_for or (lambda start_offset: directory)
         # Folder with unsynced file creations or deletions -> number of the last such change.
         self._dirty_directories: dict[str, int] = {}
@@ -102,6 +105,7 @@ class MappedFileQueue:
             random_access=self.random_access,
             open_files=self.open_files,
             reserve_step=self._reserve_step,
+            can_wait=self._can_wait,
         )
 
     # --- positions -------------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ class FileEnds(Structure):
     """Numbers of a mapped file. The compiled lane reads and changes them in place, in this layout."""
 
     __slots__ = ()
-    _fields_ = (("start_offset", c_int64), ("wrote", c_int64), ("reserved", c_int64), ("address", c_int64))
-    start_offset: int
+    _fields_ = (("wrote", c_int64), ("reserved", c_int64), ("address", c_int64), ("address_end", c_int64))
     wrote: int
     reserved: int
     address: int
-    """Address of the mapping; 0 if the file is not mapped."""
+    """Address of the mapping, or the one at which it would begin if its end were the file's tail; 0 without both."""
+    address_end: int
+    """End of the bytes that can be written at `address`, as a position in the file."""
     __hash__ = object.__hash__
 
 
@@ -36,6 +37,19 @@ class QueueEnds(Structure):
 
     def address(self) -> int:
         """Return the address of these numbers."""
+        return addressof(self)
+
+
+class NextOffset(Structure):
+    """Next offset of a queue at the log's end; negative if it does not count any more. The compiled lane changes it, too,
+    in place."""
+
+    __slots__ = ()
+    _fields_ = (("value", c_int64),)
+    value: int
+
+    def address(self) -> int:
+        """Return the address of the number."""
         return addressof(self)
 
 

@@ -133,7 +133,8 @@ class CommitLog:
         self.last_store_timestamp_ms = store_timestamp_ms
 
         key = (topic, message.queue_id)
-        queue_offset = tail.queue_offsets.get(key, 0)
+        next_offset = tail.queue_offsets.cells.get(key)
+        queue_offset = 0 if next_offset is None else next_offset.value
         # Everything that can fail comes first, e.g. a number out of its field's range: a partial put would shift later
         # records.
         record = encode_record(
@@ -144,7 +145,10 @@ class CommitLog:
             topic, message.queue_id, physical_offset, size, self._tags_code(topic, properties, store_timestamp_ms),
             store_timestamp_ms, queue_offset, message.sys_flag, properties.get(KEYS), properties.get(UNIQ_KEY),
         )  # fmt: skip
-        tail.queue_offsets[key] = queue_offset + 1
+        if next_offset is None:
+            tail.queue_offsets[key] = 1
+        else:
+            next_offset.value = queue_offset + 1
         tail.add(size, (record,), (request,))
         return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
 
@@ -350,6 +354,7 @@ class CommitLog:
         self.tail.continue_in(file)
         self._updateplain_end()
         file.pinned = True
+        _ = file.view  # maps it, if recovery accessed many files
         if last is not None:
             last.pinned = False
             last.region.end_writing()

@@ -18,6 +18,7 @@ from pocketmq.store.format.message import (
     DispatchRequest,
     QueueKey,
 )
+from pocketmq.store.log.next_offsets import NextOffsets
 
 # Bytes that are buffered within a turn before they are written.
 _UNWRITTEN_MAX: Final = 1 << 20
@@ -51,7 +52,7 @@ class LogTail:
         """`request_at` decodes the dispatch request of the written record at a physical offset."""
         self.file: MappedFile | None = None
         self.end_offset = 0
-        self.queue_offsets: dict[QueueKey, int] = {}
+        self.queue_offsets = NextOffsets()
         """The next offset of each queue."""
         self._undispatched: list[DispatchRequest] = []
         self._lane: LaneUnits | None = None

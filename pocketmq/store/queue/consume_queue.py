@@ -89,7 +89,7 @@ class ConsumeQueue(QueueEnds):
         self._tail: MappedFile | None = None
         # File start -> (number of bytes from the start, checksum of those bytes); see `queue_checksums`.
         self.sums: dict[int, tuple[int, int]] = {}
-        self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files)
+        self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files, can_wait=True)
         self._opened = False
         # Physical offset in the unit at `min_offset`, or -1 if unknown. Cached so that unused queues need not be opened.
         self._min_unit_physical_offset = -1
@@ -160,13 +160,6 @@ class ConsumeQueue(QueueEnds):
         self._tail = file
         if file is not None:
             self._tail_address = addressof(file)
-
-    def unmapped_tail(self) -> tuple[int, str] | None:
-        """Return start offset and path of the file to which units were appended last, if it is not mapped and the lane can
-        write to it; else None."""
-        file = self._tail
-        path = None if file is None or file.address else file.disk.native_path(file.path)
-        return None if file is None or path is None else (file.start_offset, path)
 
     def _known(self, queue_offset: int, values: Sequence[int]) -> int:
         """Return how many units at the beginning of `values` are in the queue already."""

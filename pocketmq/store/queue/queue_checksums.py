@@ -38,7 +38,7 @@ class FileSum(NamedTuple):
 SumsByTopic = dict[str, dict[int, list[FileSum]]]
 
 
-def take(disk: Disk, queues: Iterable[ConsumeQueue]) -> SumsByTopic:
+def take(queues: Iterable[ConsumeQueue]) -> SumsByTopic:
     """Return the checksums of the queues' current units, reading only the new ones.
 
     May be called from any thread, but not concurrently.
@@ -54,7 +54,7 @@ def take(disk: Disk, queues: Iterable[ConsumeQueue]) -> SumsByTopic:
             if wrote == size or (size == 0 and file.full and budget <= 0):
                 continue
             try:
-                data = disk.read_range(file.path, size, wrote - size)
+                data = file.read_written(size, wrote)
             except OSError:
                 continue  # deleted, or unreadable, which the next access reports
             if size == 0:

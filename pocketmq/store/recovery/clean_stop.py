@@ -102,7 +102,7 @@ class CleanStop(msgspec.Struct, rename="camel"):
             log_file_size=store.commit_log.mapped_files.file_size,
             index_file_size=0 if store.index is None else store.index.file_size,
             queues=ends,
-            sums=take(store.disk, store.queues),
+            sums=take(store.queues),
             rebuilding=sorted(rebuilding),
             index=None if store.index is None else [IndexEnd.of(file) for file in tuple(store.index.files)],
             # Shared, not copied: a topic deleted before the copy is saved must be in it, too.

@@ -339,6 +339,7 @@ class Recovery:
             if start < file.start_offset + file.size and file.start_offset < end:
                 if self._report.kind is StartKind.KILLED:
                     # A sync may have failed before, after which the kernel treats pages as clean that are not on the disk.
+                    _ = file.view  # maps the file
                     file.region.rewrite(max(start - file.start_offset, 0), min(end - file.start_offset, file.size))
                 file.region.sync(0, file.size)
         for directory in self._files.directories:

@@ -1,6 +1,7 @@
 """CheckpointService: the thread for slow file operations that must delay neither the event loop nor a group commit.
 
-* It syncs queues and index: every second queues with two dirty pages; every minute everything, then the checkpoint.
+* It syncs queues and index: every second queues with two dirty pages, less often if there are very many; every minute
+  everything, then the checkpoint.
 * It unmaps and deletes log files that retention removed, which takes long for 1 GiB.
 * It releases pages of mapped files above the limit (`open_files`).
 
@@ -26,6 +27,8 @@ log = logging.getLogger("store")
 
 # Interval between checks of resident memory, which may exceed the limit in between.
 _ROUND_S: Final = 0.25
+# Share of the time that may be spent on looking for queues with dirty pages, of which a broker can have tens of thousands.
+_SEARCH_SHARE: Final = 0.02
 
 
 class CheckpointService:
@@ -89,10 +92,11 @@ class CheckpointService:
         """
         now = self._store.clock.monotonic()
         try:
-            if now >= self._due and not self._failed:
+            if now >= min(self._due, self._thorough_due) and not self._failed:
                 thorough = now >= self._thorough_due
                 self.flush_queues(thorough)
-                self._due = now + self._store.config.flush_interval_consume_queue / 1000
+                took_s = 0.0 if thorough else self._store.clock.monotonic() - now
+                self._due = now + max(self._store.config.flush_interval_consume_queue / 1000, took_s / _SEARCH_SHARE)
                 if thorough:
                     self._thorough_due = now + self._store.config.flush_consume_queue_thorough_interval / 1000
             if self.check_sums():

@@ -10,28 +10,18 @@ use crate::answer::Templates;
 use crate::index_file::IndexFile;
 use crate::properties::Rules;
 use crate::pull::{answer, read_pull, Offsets, PullTemplate, Source};
-use crate::queues::{is_watched, Known, Queues, Watched};
+use crate::queues::{fetch, is_watched, Known, Queues, Watched};
 use crate::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
 
-/// Next offsets in the dict of the log's end, by the keys of the topics' queues.
-pub struct DictOffsets<'a, 'py> {
-    dict: &'a Bound<'py, PyDict>,
-    queues: &'a [Vec<Known>],
+/// Next offsets in the cells of the log's end.
+pub struct Cells<'a, 'py> {
+    cells: &'a Bound<'py, PyDict>,
+    queues: &'a mut [Vec<Known>],
 }
 
-impl DictOffsets<'_, '_> {
-    fn key(&self, topic: usize, queue: usize) -> Option<&Bound<'_, PyTuple>> {
-        Some(self.queues.get(topic)?.get(queue)?.key.bind(self.dict.py()))
-    }
-}
-
-impl NextOffsets for DictOffsets<'_, '_> {
-    fn get(&self, topic: usize, queue: usize) -> Option<i64> {
-        self.dict.get_item(self.key(topic, queue)?).ok()??.extract().ok()
-    }
-
-    fn set(&mut self, topic: usize, queue: usize, next: i64) -> Option<()> {
-        self.dict.set_item(self.key(topic, queue)?, next).ok()
+impl NextOffsets for Cells<'_, '_> {
+    fn next(&mut self, topic: usize, queue: usize) -> Option<&mut i64> {
+        self.queues.get_mut(topic)?.get_mut(queue)?.next_offset(self.cells)
     }
 }
 
@@ -45,30 +35,30 @@ pub struct Lane {
     server: Server,
     /// The queues of each topic, by the topic's number.
     queues: Vec<Vec<Known>>,
-    next_offsets: Py<PyDict>,
+    cells: Py<PyDict>,
     /// The index file that had the last hashes.
     index: Option<IndexFile>,
 }
 
 impl Lane {
     /// The server, and the offsets with which it serves.
-    pub fn parts<'a, 'py>(&'a mut self, dict: &'a Bound<'py, PyDict>) -> (&'a mut Server, DictOffsets<'a, 'py>) {
-        (&mut self.server, DictOffsets { dict, queues: &self.queues })
+    pub fn parts<'a, 'py>(&'a mut self, cells: &'a Bound<'py, PyDict>) -> (&'a mut Server, Cells<'a, 'py>) {
+        (&mut self.server, Cells { cells, queues: &mut self.queues })
     }
 
-    pub fn next_offsets(&self) -> &Py<PyDict> {
-        &self.next_offsets
+    pub fn cells(&self) -> &Py<PyDict> {
+        &self.cells
     }
 }
 
 #[pymethods]
 impl Lane {
-    /// `next_offsets`: (topic, queue id) -> next queue offset, shared with the log's end. `properties`: names of RocketMQ's
+    /// `cells`: (topic, queue id) -> `NextOffset`, shared with the log's end. `properties`: names of RocketMQ's
     /// own properties that an ordinary message may have. `added`: the entry added to all properties. `sizes`: maxima of body,
     /// frame and header. `json`, `binary`: the templates of an answer (`answer::Templates`).
     #[new]
     fn new(
-        next_offsets: Py<PyDict>,
+        cells: Py<PyDict>,
         store_host: &[u8],
         properties: Vec<Vec<u8>>,
         added: Vec<u8>,
@@ -87,7 +77,7 @@ impl Lane {
         };
         let limits = Limits { body_size_max: sizes.0, frame_size_max: sizes.1, header_size_max: sizes.2 };
         let server = Server::new(limits, templates, Rules::new(properties, added), host);
-        Ok(Lane { server, queues: Vec::new(), next_offsets, index: None })
+        Ok(Lane { server, queues: Vec::new(), cells, index: None })
     }
 
     /// Name a topic with the keys (topic, queue id) of its queues; without keys none of its messages is ordinary.
@@ -116,10 +106,10 @@ impl Lane {
     ) -> PyResult<Served> {
         let py = data.py();
         let mut place = Place { physical_offset: offset, room, store_time_ms, born_host: born_host.as_bytes() };
-        let dict = self.next_offsets.bind(py);
         self.server.records.clear();
         self.server.answers.clear();
-        let (used, stop) = self.server.serve(data.as_bytes(), &mut place, &mut DictOffsets { dict, queues: &self.queues });
+        let mut offsets = Cells { cells: self.cells.bind(py), queues: &mut self.queues };
+        let (used, stop) = self.server.serve(data.as_bytes(), &mut place, &mut offsets);
         if used > 0 {
             records.append(PyBytes::new(py, &self.server.records))?;
         }
@@ -153,7 +143,8 @@ impl Lane {
             }
         }
         let found = self.server.runs();
-        let queues = Queues { all, dirty, next_offsets: self.next_offsets.bind(py) };
+        let queues = Queues { all, dirty };
+        fetch(found.runs.iter().map(|run| &self.queues[run.topic as usize][run.queue as usize]));
         for (index, run) in found.runs.iter().enumerate() {
             let (known, units) = (&mut self.queues[run.topic as usize][run.queue as usize], found.units(index));
             if !queues.append(known, run, units)? {
@@ -298,7 +289,7 @@ fn joined<'py, 'a>(py: Python<'py>, size: usize, pieces: impl Iterator<Item = &'
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 5;
+const INTERFACE: u32 = 6;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use crate::python::{DictOffsets, Lane};
+use crate::python::{Cells, Lane};
 use crate::serve::{Place, Server};
 use crate::sockets::{self, Found, Token};
 
@@ -37,7 +37,7 @@ impl AsRef<[u8]> for View {
 /// The lane for one call.
 struct Serving<'a, 'py> {
     server: &'a mut Server,
-    offsets: DictOffsets<'a, 'py>,
+    offsets: Cells<'a, 'py>,
     offset: i64,
     room: i64,
     store_time_ms: i64,
@@ -185,8 +185,8 @@ impl Sockets {
         records: &Bound<'py, PyList>,
     ) -> PyResult<(i64, Option<PyFound<'py>>)> {
         let late = Duration::try_from_secs_f64(late_s.max(0.0)).ok().and_then(|late| Instant::now().checked_add(late));
-        let dict = lane.next_offsets().clone_ref(py).into_bound(py);
-        let (server, offsets) = lane.parts(&dict);
+        let cells = lane.cells().clone_ref(py).into_bound(py);
+        let (server, offsets) = lane.parts(&cells);
         server.records.clear();
         let mut serving = Serving { server, offsets, offset, room, store_time_ms, write_beyond, late };
         let found = self.sockets.next(&mut serving);

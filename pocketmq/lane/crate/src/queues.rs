@@ -2,10 +2,8 @@
 //!
 //! With many queues each has a unit or two in a turn, and its memory is in no cache of the processor. So a queue is looked up
 //! once, and then only its numbers and those of its file are looked at, where the Python objects have them. As long as it has a
-//! tail it is in use.
-
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
+//! last file it is in use. `fetch` looks at the queues of all runs at once, for the processor then waits for many of them at a
+//! time.
 
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
@@ -20,10 +18,10 @@ pub type Watched<'py> = Option<(Vec<Bound<'py, PyDict>>, Vec<Bound<'py, PyDict>>
 /// `FileEnds` of Python: numbers of a mapped file.
 #[repr(C)]
 struct FileEnds {
-    start_offset: i64,
     wrote: i64,
     reserved: i64,
     address: i64,
+    address_end: i64,
 }
 
 /// `QueueEnds` of Python: numbers of a queue.
@@ -38,28 +36,43 @@ struct QueueEnds {
 /// A queue that the lane serves: its key, and the ConsumeQueue that it had last.
 pub struct Known {
     pub key: Py<PyTuple>,
-    queue: Option<Box<Served>>,
+    queue: Option<Served>,
+    /// Its `NextOffset` of Python, and the address of that one's number.
+    next: Option<(Py<PyAny>, usize)>,
 }
 
 struct Served {
     queue: Py<PyAny>,
     /// Address of its numbers.
     address: usize,
-    /// Start offset and path of its last file, if that is written to without a mapping.
-    unmapped: Option<(i64, String)>,
 }
 
 impl Known {
     pub fn new(key: Py<PyTuple>) -> Self {
-        Known { key, queue: None }
+        Known { key, queue: None, next: None }
+    }
+
+    /// The next offset at the log's end, in its cell, which is looked up in `cells` as long as the one at hand does not count.
+    pub fn next_offset(&mut self, cells: &Bound<'_, PyDict>) -> Option<&mut i64> {
+        // SAFETY: a cell has its number at this address as long as the object is at hand, and this thread has the
+        // interpreter's lock.
+        let number = |address: usize| unsafe { &mut *(address as *mut i64) };
+        if let Some((_, address)) = &self.next {
+            if *number(*address) >= 0 {
+                return Some(number(*address));
+            }
+        }
+        let cell = cells.get_item(self.key.bind(cells.py())).ok()??;
+        let address = cell.call_method0(intern!(cell.py(), "address")).ok()?.extract().ok()?;
+        self.next = Some((cell.unbind(), address));
+        Some(number(address))
     }
 }
 
-/// Where ConsumeQueues are: all by key, those with units that may not be synced, and the next offsets by key.
+/// Where ConsumeQueues are: all by key, and those with units that may not be synced.
 pub struct Queues<'a, 'py> {
     pub all: &'a Bound<'py, PyDict>,
     pub dirty: &'a Bound<'py, PyDict>,
-    pub next_offsets: &'a Bound<'py, PyDict>,
 }
 
 impl<'py> Queues<'_, 'py> {
@@ -77,29 +90,21 @@ impl<'py> Queues<'_, 'py> {
         let queue = served.queue.bind(py);
         let arguments = (run.first_offset, PyBytes::new(py, units), run.end_offset);
         match queue.call_method1(intern!(py, "append_packed"), arguments) {
-            Ok(is_appended) if is_appended.is_truthy()? => {
-                served.unmapped = queue.call_method0(intern!(py, "unmapped_tail"))?.extract()?;
-                self.set_dirty(queue)
-            }
+            Ok(is_appended) if is_appended.is_truthy()? => self.set_dirty(queue),
             Ok(_) => Ok(false),
             Err(error) if error.is_instance_of::<PyOSError>(py) => Ok(false), // the dispatch of requests reports it
             Err(error) => Err(error),
         }
     }
 
-    fn look_up<'k>(&self, known: &'k mut Known) -> PyResult<Option<&'k mut Served>> {
+    fn look_up<'k>(&self, known: &'k mut Known) -> PyResult<Option<&'k Served>> {
         let key = known.key.bind(self.all.py());
         let Some(queue) = self.all.get_item(key)? else { return Ok(None) };
         if !known.queue.as_ref().is_some_and(|served| served.queue.is(&queue)) {
             let address = queue.call_method0(intern!(queue.py(), "address"))?.extract()?;
-            known.queue = Some(Box::new(Served { queue: queue.unbind(), address, unmapped: None }));
-            if let Some(next) = self.next_offsets.get_item(key)? {
-                // Entered again by the lane's own key: looking that up compares no texts.
-                self.next_offsets.del_item(key)?;
-                self.next_offsets.set_item(key, next)?;
-            }
+            known.queue = Some(Served { queue: queue.unbind(), address });
         }
-        Ok(known.queue.as_deref_mut())
+        Ok(known.queue.as_ref())
     }
 
     fn set_dirty(&self, queue: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -123,24 +128,41 @@ unsafe fn write(served: &Served, run: &Run, units: &[u8]) -> Option<bool> {
     // The queue keeps the file, and forgets this address first.
     let file = &mut *(queue.tail_address as *mut FileEnds);
     let end = file.wrote + units.len() as i64;
-    if file.wrote < 0 || end > file.reserved {
+    if file.address == 0 || file.wrote < 0 || end > file.reserved || end > file.address_end {
         return None;
     }
-    if file.address != 0 {
-        // The file is mapped there until it forgets the address. No more bytes are reserved than it has, and only this thread
-        // writes queues.
-        let place = (file.address + file.wrote) as *mut u8;
-        std::ptr::copy_nonoverlapping(units.as_ptr(), place, units.len());
-    } else {
-        let (_, path) = served.unmapped.as_ref().filter(|(start_offset, _)| *start_offset == file.start_offset)?;
-        let opened = OpenOptions::new().write(true).open(path).ok()?;
-        opened.write_all_at(units, file.wrote as u64).ok()?;
-    }
+    // Its mapping or its tail is there until it forgets the address, and only this thread appends to queues.
+    let place = (file.address + file.wrote) as *mut u8;
+    std::ptr::copy_nonoverlapping(units.as_ptr(), place, units.len());
     file.wrote = end;
     queue.max_offset += (units.len() / UNIT_SIZE) as i64;
     queue.max_physical_offset = run.end_offset;
     Some(queue.is_dirty != 0)
 }
+
+/// Have the memory brought to which the units of these queues will be written: their numbers, those of their files, and the
+/// places in the files. Nothing depends on it.
+pub fn fetch<'a>(known: impl Iterator<Item = &'a Known>) {
+    let addresses: Vec<usize> = known.filter_map(|known| known.queue.as_ref()).map(|served| served.address).collect();
+    // SAFETY: a queue that is known has its numbers at its address, and a file that is its last one has them at the queue's
+    // tail address; this thread has the interpreter's lock.
+    let files = addresses.into_iter().map(|address| unsafe { (*(address as *const QueueEnds)).tail_address });
+    let files: Vec<i64> = files.filter(|address| *address != 0).collect();
+    for address in files {
+        let file = unsafe { &*(address as *const FileEnds) };
+        prefetch((file.address + file.wrote) as *const i8);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn prefetch(place: *const i8) {
+    use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+    // SAFETY: the instruction is part of x86-64, and has no effect for an address without memory.
+    unsafe { _mm_prefetch(place, _MM_HINT_T0) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn prefetch(_place: *const i8) {}
 
 /// Whether the arrivals at a queue are wanted.
 pub fn is_watched(watched: &Watched<'_>, key: &Bound<'_, PyTuple>) -> PyResult<bool> {

@@ -83,10 +83,8 @@ const NEW_QUEUE: Queue = Queue { run: NO_RUN, count: 0, size: 0 };
 
 /// Next offsets of queues, which the caller owns.
 pub trait NextOffsets {
-    /// The next offset of a queue; None if it is not known or cannot be read.
-    fn get(&self, topic: usize, queue: usize) -> Option<i64>;
-    /// Set it; None if that is impossible, and nothing has changed.
-    fn set(&mut self, topic: usize, queue: usize, next: i64) -> Option<()>;
+    /// The next offset of a queue; None if it is not known.
+    fn next(&mut self, topic: usize, queue: usize) -> Option<&mut i64>;
 }
 
 /// Where the log stands, for one call.
@@ -259,14 +257,15 @@ impl Server {
         let topic = &self.topics[topic_number];
         let queue = usize::try_from(message.queue_id).ok().filter(|queue| *queue < topic.queue_count)?;
         // The first message of a queue is not ordinary: the broker limits how fast queues are created.
-        let queue_offset = offsets.get(topic_number, queue).filter(|next| *next > 0)?;
+        let next_offset = offsets.next(topic_number, queue).filter(|next| **next > 0)?;
         let properties = self.rules.store(message.properties, &mut self.stored_properties)?;
         let stored = &self.stored_properties;
         let size = FIXED_SIZE + body.len() + 1 + topic.name.len() + 2 + stored.len();
         if size as i64 > place.room || stored.len() > PROPERTIES_SIZE_MAX {
             return None;
         }
-        offsets.set(topic_number, queue, queue_offset + 1)?;
+        let queue_offset = *next_offset;
+        *next_offset += 1;
         let fixed = message.fixed(size, body, queue_offset, place, &self.store_host);
         self.records.reserve(size);
         self.records.extend_from_slice(&fixed);

@@ -14,13 +14,8 @@ const SLOTS: u32 = 97;
 struct Next(Vec<i64>);
 
 impl NextOffsets for Next {
-    fn get(&self, topic: usize, queue: usize) -> Option<i64> {
-        self.0.get(topic * 4 + queue).copied()
-    }
-
-    fn set(&mut self, topic: usize, queue: usize, next: i64) -> Option<()> {
-        *self.0.get_mut(topic * 4 + queue)? = next;
-        Some(())
+    fn next(&mut self, topic: usize, queue: usize) -> Option<&mut i64> {
+        self.0.get_mut(topic * 4 + queue)
     }
 }
 
