@@ -152,7 +152,7 @@ class Walk:
         """Check the wheel's counts, and the hashes of near timers, against every unit."""
         service = life.timed.service
         hashes = sum(service.waiting.counts_by_topic_hash().values())  # enters all postponed messages into the wheel
-        count, is_loading = service.count(), service._loader.loading_ms is not None
+        count, is_loading = service.count(), service._loader.is_loading
         hours = service.waiting.counts_by_hour().values()
         messages, cancelling = (sum(numbers) for numbers in zip(*hours, strict=True)) if hours else (0, 0)
         if is_loading:  # an earlier process began to deliver the slot: some timers are delivered, or in it twice

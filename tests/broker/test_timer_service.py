@@ -13,6 +13,7 @@ from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.timer.timer_log import unit_times
 from tests.broker.timed import DAY, HOUR, MINUTE, SECOND, Timed
 from tests.patience import PATIENCE_S
+from tests.store.power_cut_disk import PowerCutDisk
 
 
 async def test_each_kind_of_due_time_is_met_to_the_millisecond() -> None:
@@ -44,6 +45,38 @@ async def test_delivered_copy_has_the_message_s_fields_and_apache_s_properties()
         "REAL_QID": "2", "TIMER_OUT_MS": str(now + 1000), "TIMER_ENQUEUE_MS": str(now),
         "TIMER_DEQUEUE_MS": str(now + 1500),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_marked", (True, False))
+async def test_idle_wheel_causes_no_work_and_later_timers_are_on_time(
+    is_marked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = PowerCutDisk(rng=random.Random(1))
+    t = Timed(disk)
+    t.put("first", TIMER_DELAY_MS=1500)
+    await t.advance(1500)
+    with monkeypatch.context() as patch:
+        turns: list[object] = []
+        for name in ("at_ms", "after"):
+            patch.setattr(t.services.timers, name, lambda when, run: turns.append(run))
+        for _ in range(100):
+            await t.advance(SECOND)
+            if is_marked:
+                t.persist()
+        assert turns == []
+    now = t.clock.message_time_ms()
+    if is_marked:
+        assert t.timer_store.state is not None and t.timer_store.state.read_time_ms == now - now % SECOND
+    due = {"near": now + 1001, "soon": now + 5005, "far": now + HOUR}
+    for body in ("far", "soon", "near"):
+        t.put(body, TIMER_DELIVER_MS=due[body])
+    t.delays.stop()
+    t = Timed(disk.killed(), t.clock)
+    for body, at in sorted(due.items(), key=lambda item: item[1]):
+        await t.advance(at - 1 - t.clock.message_time_ms())
+        assert body not in t.bodies()
+        await t.advance(1)
+    assert t.bodies() == ["first", "near", "soon", "far"]
 
 
 @pytest.mark.parametrize("seed", range(4))

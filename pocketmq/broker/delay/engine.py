@@ -90,10 +90,12 @@ class DelayEngine:
         return all(source.may_remove(end_offset) for source in self.sources)
 
     def mark_in(self, executor: Executor) -> None:
-        """Write the progress to disk in `executor`. To be called every second."""
+        """Write the progress to disk in `executor`. To be called every second, also to notice changes of the calendar."""
+        now_ms = self._look_at_clocks()
         self._steps.forget(self._store.min_physical_offset)
+        self._tail.write()  # copies before the progress
         for source in self.sources:
-            source.mark_in(executor)
+            source.mark_in(executor, now_ms)
 
     def _calendar_set(self) -> None:
         for source in self.sources:
@@ -105,13 +107,13 @@ class DelayEngine:
             own = [arrival for arrival in arrivals if arrival.topic == source.topic]
             if own:
                 now_ms = self._look_at_clocks()
-                if not self._enter(source, own):
+                if not self._enter(source, own, now_ms):
                     source.mark(self._copies_end, now_ms)
-                    self._begin_at(source.near.due_ms)
+                    self._begin_at(min(source.near.due_ms, source.load_ms))
 
-    def _enter(self, source: Source[Any], arrivals: Sequence[Arrival]) -> float | None:
+    def _enter(self, source: Source[Any], arrivals: Sequence[Arrival], now_ms: int) -> float | None:
         """Take in new messages; return the seconds after which more should be taken in, or None."""
-        wait_s = source.enter(arrivals)
+        wait_s = source.enter(arrivals, now_ms)
         self._touched.add(source)
         if wait_s is None:
             self._behind.discard(source)
@@ -125,7 +127,7 @@ class DelayEngine:
     def _go_on(self, end_s: float, now_ms: int) -> None:
         """Deliver what is due, load what is due soon, and determine the next turn."""
         self._touched.clear()
-        enters = 0.0 in [self._enter(source, ()) for source in tuple(self._behind)]
+        enters = 0.0 in [self._enter(source, (), now_ms) for source in tuple(self._behind)]
         load_ms = None if self._try_again(now_ms, end_s) else self._take(now_ms, end_s)
         if self._tail.unwritten:
             self._tail.write()

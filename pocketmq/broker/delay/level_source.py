@@ -150,7 +150,7 @@ class LevelSource(ConfigManager):
 
     # --- heads ------------------------------------------------------------------------------------------------------
 
-    def enter(self, arrivals: Sequence[Arrival]) -> float | None:
+    def enter(self, arrivals: Sequence[Arrival], now_ms: int) -> float | None:
         for arrival in arrivals:
             level = arrival.queue_id + 1
             row = self._row(level)
@@ -248,7 +248,7 @@ class LevelSource(ConfigManager):
             self._mark.write({level: self._rows[level].delivered_to for level in self._changed}, self._copies_end)
             self._changed.clear()
 
-    def mark_in(self, executor: Executor) -> None:
+    def mark_in(self, executor: Executor, now_ms: int) -> None:
         self._mark.write_in(executor)
 
     def close(self) -> None:

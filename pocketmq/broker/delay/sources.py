@@ -75,7 +75,7 @@ class Source(Protocol[D]):
         """Compute all due times again."""
         ...
 
-    def enter(self, arrivals: Sequence[Arrival]) -> float | None:
+    def enter(self, arrivals: Sequence[Arrival], now_ms: int) -> float | None:
         """Take in what was added to queues of the topic, and what was left before. Return None if nothing is left, else the
         seconds after which that should be taken in."""
         ...
@@ -104,8 +104,8 @@ class Source(Protocol[D]):
         """Record the progress. The newest copy ends at physical offset `copies_end`, and all are written."""
         ...
 
-    def mark_in(self, executor: Executor) -> None:
-        """Write the progress to disk in `executor`, once everything that it refers to is synced."""
+    def mark_in(self, executor: Executor, now_ms: int) -> None:
+        """Record the progress and write it to disk in `executor`, once everything that it refers to is synced."""
         ...
 
     def may_remove(self, end_offset: int) -> bool:

@@ -97,15 +97,14 @@ class WheelEntry:
         if out_ms < self.soonest_ms:
             self.soonest_ms = out_ms
 
-    @property
-    def is_put_off(self) -> bool:
+    def is_put_off(self, now_ms: int) -> bool:
         """Whether messages not yet entered can wait for more to arrive."""
         if self._window_left > 0 or self._clock.monotonic() >= self._window_end_s:
             return False
-        can_wait = self.soonest_ms > self._clock.message_time_ms() + ENTER_EVERY_MS
+        can_wait = self.soonest_ms > now_ms + ENTER_EVERY_MS
         return can_wait and self._store.max_offset(TIMER_TOPIC, 0) < self.queue_offset + ENTERED_AT_ONCE
 
-    def enter(self) -> bool:
+    def enter(self, now_ms: int) -> bool:
         """Enter the next messages of the timer queue; return whether more can be entered now."""
         queue = self._store.queue(TIMER_TOPIC, 0)
         if queue is None:
@@ -114,9 +113,9 @@ class WheelEntry:
         units = queue.units(queue_offset, ENTERED_AT_ONCE)
         try:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
-                self._enter_few(queue_offset, units)
+                self._enter_few(queue_offset, units, now_ms)
             else:
-                found, now_ms = _Columns(tuple(self._read(queue_offset, units))), self._clock.message_time_ms()
+                found = _Columns(tuple(self._read(queue_offset, units)))
                 self._enter_many(found, found.found, np.full(len(found.places), now_ms))
         except OSError as error:
             if self.refusal is None:
@@ -215,17 +214,15 @@ class WheelEntry:
             found.topic_hashes[rows],
             np.where(found.cancels[rows], MESSAGE | CANCELS, MESSAGE),
         )
-        for index in np.flatnonzero(times < self._loader.loaded_to_ms).tolist():
+        for index in self._loader.added(times):
             row = int(rows[index])
             self._loader.take(found.records[row], int(found.places[row]), int(times[index]))
 
-    def _enter_few(self, queue_offset: int, units: memoryview) -> None:
+    def _enter_few(self, queue_offset: int, units: memoryview, now_ms: int) -> None:
         """Enter as `_enter_many` does, one by one; the queue offset moves past each entered unit."""
-        loader, now_ms = self._loader, self._clock.message_time_ms()
         for at, physical_offset, size, record in self._read(queue_offset, units):
             if record is not None:
                 magic = MESSAGE if record.cancels is None else MESSAGE | CANCELS
                 slot_ms = self._timer_store.put(record.out_ms, now_ms, physical_offset, size, record.topic_hash, magic)
-                if slot_ms < loader.loaded_to_ms:
-                    loader.take(record, physical_offset, slot_ms)
+                self._loader.take_added(record, physical_offset, slot_ms)
             self.queue_offset = at + 1

@@ -1,9 +1,9 @@
 """Loading the slots of the timer wheel into the due queue.
 
 A slot covers a second; the exact millisecond is only in a message's record. Therefore slots are loaded shortly before their
-time, some records at a time. Units that only pass through a slot are rolled into their next one when the slot's second is
-over; only then may the read time move past the slot. (An Apache broker that took over the store earlier would find such a
-unit in both slots.)
+time, some records at a time; empty ones cause no work. Units that only pass through a slot are rolled into their next one
+when the slot's second is over; only then may the read time move past the slot. (An Apache broker that took over the store
+earlier would find such a unit in both slots.)
 """
 
 import logging
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pocketmq.broker.delay.cancel import superseded_key
 from pocketmq.broker.delay.due_queue import DueQueue, NearTimer
 from pocketmq.broker.delay.records import TimerReader, TimerRecord
+from pocketmq.broker.delay.sources import FAR_MS
 from pocketmq.runtime.clock_steps import ClockSteps
 from pocketmq.store.format.layout import TIMER_MAGIC_ROLL
 from pocketmq.store.timer.timer_log import Numbers, Units, unit_dues
@@ -71,14 +72,16 @@ class OffsetDedup:
 
 
 class WheelLoader:
-    """Loader of slots. Slots before `loaded_to_ms` are loaded, except that the last one, `loading_ms`, may be in
-    progress."""
+    """Loader of slots. Slots before `loaded_to_ms` are loaded, except that the last of them may be in progress.
+
+    `unread_ms` is the first slot with units that is not completely loaded, FAR_MS without one. Those from `loaded_to_ms` on
+    that are before it are empty, and units may still be added to them.
+    """
 
     def __init__(
         self, timers: TimerStore, near: DueQueue, steps: ClockSteps, reader: TimerReader, precision_ms: int
     ) -> None:
-        self.loaded_to_ms = 0
-        self.loading_ms: int | None = None
+        self.loaded_to_ms = self.unread_ms = 0
         self._timers = timers
         self._near = near
         self._steps = steps
@@ -101,7 +104,7 @@ class WheelLoader:
         self._begin(self._timers.read_time_ms)
 
     def _begin(self, time_ms: int) -> None:
-        self.loading_ms = time_ms
+        self.unread_ms = time_ms
         self.loaded_to_ms = time_ms + self._precision_ms
         self._parts = self._timers.parts_at(time_ms)
         self._seen.clear()
@@ -112,10 +115,11 @@ class WheelLoader:
             self._take_records(self._waiting.pop())
         elif self.unrolled and self.unrolled[0][0] + self._precision_ms <= now_ms:
             self._roll_some(now_ms)
-        elif self.loading_ms is not None:
+        elif self.is_loading:
             units = next(self._parts, None)
             if units is None:
-                self.loading_ms = None
+                next_ms = self._timers.next_time_ms(FAR_MS, self.loaded_to_ms)
+                self.unread_ms = FAR_MS if next_ms is None else next_ms
                 self._seen.clear()
             else:
                 self._take_part(units)
@@ -123,35 +127,32 @@ class WheelLoader:
             return self._next_slot(until_ms)
         return True
 
-    def next_step_ms(self, ahead_ms: int) -> int:
-        """Return when `step` has something to do, if slots are loaded `ahead_ms` before their time."""
-        if self._waiting or self.loading_ms is not None:
-            return 0
-        load_ms = self.loaded_to_ms - ahead_ms
-        return min(load_ms, self.unrolled[0][0] + self._precision_ms) if self.unrolled else load_ms
-
     @property
-    def unread_ms(self) -> int:
-        """The first slot that is not completely loaded."""
-        return self.loaded_to_ms if self.loading_ms is None else self.loading_ms
+    def is_loading(self) -> bool:
+        """Whether the last slot is in progress."""
+        return self.unread_ms < self.loaded_to_ms
 
     def finish(self, now_ms: int) -> None:
         """Load and roll everything in the slots before `loaded_to_ms`. Raises OSError."""
-        while self.loading_ms is not None:
+        while self.is_loading:
             self.step(0, now_ms)
         while self.unrolled:
             self._roll_some(now_ms)
 
-    def _next_slot(self, until_ms: int) -> bool:
+    def pass_empty(self, until_ms: int) -> int:
+        """Count the slots up to that of `until_ms` as loaded, as far as they are empty, and return its end.
+
+        The read time may then pass them, and messages for them go to the due queue at once.
+        """
         # Units may still be added to the last slot of all.
-        until_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
-        if until_ms <= self.loaded_to_ms:
+        end_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
+        self.loaded_to_ms = max(self.loaded_to_ms, min(end_ms, self.unread_ms))
+        return end_ms
+
+    def _next_slot(self, until_ms: int) -> bool:
+        if self.unread_ms >= self.pass_empty(until_ms):
             return False
-        time_ms = self._timers.next_time_ms(until_ms, self.loaded_to_ms)
-        if time_ms is None:
-            self.loaded_to_ms = max(self.loaded_to_ms, until_ms)
-            return False
-        self._begin(time_ms)
+        self._begin(self.unread_ms)
         return True
 
     def _take_part(self, units: Units) -> None:
@@ -183,8 +184,9 @@ class WheelLoader:
         self.unrolled.popleft()
         if len(part) < len(units):
             self.unrolled.appendleft((slot_ms, units[len(part) :]))
+        self.pass_empty(now_ms)  # so that the read time moves past the slot
         # A slot that is already loaded: only after a large step back of the calendar.
-        for row in np.flatnonzero(times < self.loaded_to_ms).tolist():
+        for row in self.added(times):
             self._take_at(int(part["physical_offset"][row]), int(times[row]))
 
     def _take_records(self, physical_offsets: Numbers) -> None:
@@ -200,6 +202,20 @@ class WheelLoader:
 
     def _is_delivered(self, due_ms: int, physical_offset: int) -> bool:
         return physical_offset <= self._entered_to and (due_ms, physical_offset) < self._delivered_before
+
+    def added(self, times_ms: Numbers) -> list[int]:
+        """Note that units were added to the slots of these times; return the rows of those that are to be taken at once."""
+        is_near = times_ms < self.loaded_to_ms
+        self.unread_ms = min(self.unread_ms, int(times_ms.min(initial=FAR_MS, where=~is_near)))
+        near: list[int] = np.flatnonzero(is_near).tolist()
+        return near
+
+    def take_added(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> None:
+        """Note that a unit was added to a slot, and take its message if the slot is loaded."""
+        if slot_ms < self.loaded_to_ms:
+            self.take(record, physical_offset, slot_ms)
+        elif slot_ms < self.unread_ms:
+            self.unread_ms = slot_ms
 
     def take(self, record: TimerRecord, physical_offset: int, slot_ms: int) -> None:
         """Add a message to the due queue, or apply its cancellation. Its slot is loaded or being loaded."""

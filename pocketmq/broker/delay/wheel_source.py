@@ -111,7 +111,7 @@ class WheelSource:
         self._loader.begin(before, recovered.entered_to if recovered.complete else -1)
         while self._loader.step(max(now_ms, before[0]), now_ms):
             pass
-        while self._has_new and self._entry.enter():
+        while self._has_new and self._entry.enter(self._clock.message_time_ms()):
             pass
         if self.refusal is not None:
             raise OSError(self.refusal)
@@ -139,12 +139,12 @@ class WheelSource:
 
     # --- entering ---------------------------------------------------------------------------------------------------
 
-    def enter(self, arrivals: Sequence[Arrival]) -> float | None:
+    def enter(self, arrivals: Sequence[Arrival], now_ms: int) -> float | None:
         if self._stop_enter or not (arrivals or self._has_new):
             return None
-        if self._entry.is_put_off:
+        if self._entry.is_put_off(now_ms):
             return ENTER_EVERY_MS / 1000
-        if self._entry.enter():
+        if self._entry.enter(now_ms):
             return 0.0
         return None if self._entry.refusal is None else RETRY_AFTER_S
 
@@ -154,7 +154,7 @@ class WheelSource:
 
     def _enter_all(self) -> None:
         """Enter deferred messages, for requests that list pending messages."""
-        while self._is_running and self._has_new and self._entry.enter():
+        while self._is_running and self._has_new and self._entry.enter(self._clock.message_time_ms()):
             pass
 
     @property
@@ -173,7 +173,11 @@ class WheelSource:
         # While deliveries are stopped, due messages would fill the memory.
         if self._stop_deliver and self._near.due_ms <= self._clock.message_time_ms():
             return FAR_MS
-        return self._loader.next_step_ms(LOADED_AHEAD_MS + self._steps.ahead_ms)
+        if self._roll_refusal is not None:
+            return 0
+        loader, ahead_ms = self._loader, LOADED_AHEAD_MS + self._steps.ahead_ms
+        load_ms = loader.unread_ms - ahead_ms if loader.unread_ms < FAR_MS else FAR_MS
+        return min(load_ms, loader.unrolled[0][0] + self._precision_ms) if loader.unrolled else load_ms
 
     @property
     def is_held_up(self) -> bool:
@@ -219,12 +223,11 @@ class WheelSource:
 
     def mark(self, copies_end: int, now_ms: int) -> None:
         loader, near = self._loader, self._near
-        loaded_to_ms = loader.loaded_to_ms - (0 if loader.loading_ms is None else self._precision_ms)
         # At most up to now: messages that arrive later are due later.
-        self._delivered_before = max(self._delivered_before, (min(loaded_to_ms, now_ms) + 1, 0))
+        self._delivered_before = max(self._delivered_before, (min(loader.unread_ms, now_ms) + 1, 0))
         floor, oldest_ms = near.left
         before = min(self._delivered_before, floor or self._delivered_before)
-        read_time_ms = min(loaded_to_ms, loader.loaded_to_ms - self._precision_ms, now_ms)
+        read_time_ms = min(loader.loaded_to_ms - self._precision_ms, now_ms)
         if oldest_ms is not None:
             read_time_ms = min(read_time_ms, oldest_ms)
         if loader.unrolled:
@@ -233,7 +236,10 @@ class WheelSource:
         if near.cancelled:
             near.forget_cancelled(self._timer_store.read_time_ms)
 
-    def mark_in(self, executor: Executor) -> None:
+    def mark_in(self, executor: Executor, now_ms: int) -> None:
+        if self._is_running:
+            self._loader.pass_empty(now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms)
+            self.mark(0, now_ms)
         if self._write_failed or self._writer.is_writing:
             return
         try:
