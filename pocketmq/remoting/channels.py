@@ -86,9 +86,8 @@ class Channels:
         self.unwritten: list[Channel] = []
         self.lane: Lane | None = None
         """Function that serves the first requests of a read before they are split into frames; None without a lane."""
-        self.sockets: Sockets | None = None
-        """Reads and writes the plain connections of a server; None: the event loop does."""
-        turn.add(Phase.REPLY, self.write)
+        self._sockets: Sockets | None = None
+        self._writing = turn.add(Phase.REPLY, self.write, self.unwritten, is_always_due=False)
         self.idle_s = idle_s
         slow_s = limits.slow_connection_seconds
         rate = limits.min_connection_bytes_per_second
@@ -101,18 +100,28 @@ class Channels:
         self._foreign = RefusalLog(log, now=timers.clock.monotonic)
         self._reaper = timers.every(min(10.0, idle_s / 4, slow_s / 3), self._reap)
 
+    @property
+    def sockets(self) -> Sockets | None:
+        """Reads and writes the plain connections of a server; None: the event loop does."""
+        return self._sockets
+
+    @sockets.setter
+    def sockets(self, sockets: Sockets) -> None:
+        self._sockets = sockets
+        self._writing.set_due(True)
+
     def write(self) -> None:
         """Write the pending data of all channels."""
-        if self.unwritten:
-            channels, self.unwritten = self.unwritten, []
-            for channel in channels:
-                try:
-                    channel.write()
-                except Exception:  # a failed channel must not hold back the answers of other channels
-                    log.exception("dropping %s: its answers cannot be written", channel)
-                    channel.abort()
-        if self.sockets is not None:
-            self.sockets.send()
+        channels = tuple(self.unwritten)
+        self.unwritten.clear()
+        for channel in channels:
+            try:
+                channel.write()
+            except Exception:  # a failed channel must not hold back the answers of other channels
+                log.exception("dropping %s: its answers cannot be written", channel)
+                channel.abort()
+        if self._sockets is not None:
+            self._sockets.send()
 
     def frame_grew(self, channel: "Channel", size: int, *, is_new: bool) -> None:
         """Report that `channel` holds `size` bytes of an unfinished frame; `is_new`: a different frame than before."""
@@ -181,8 +190,8 @@ class Channels:
             self.drop(channel, f"it sends its unfinished frame slower than {pace}")
         for channel in self._unsent.too_slow(now):
             self.drop(channel, f"it reads its answers slower than {pace}")
-        if self.sockets is not None:
-            self.sockets.note_reads()
+        if self._sockets is not None:
+            self._sockets.note_reads()
         oldest, oldest_silent = now - self.idle_s, now - slow_s
         for channel in list(self.open):
             if channel.closing_s < oldest_silent:

@@ -8,7 +8,7 @@ turn, and no reply is sent before the work that it confirms.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from enum import IntEnum
 from typing import Final
 
@@ -27,17 +27,21 @@ class Phase(IntEnum):
 
 
 class Step:
-    """One step. It runs in the turns at whose end it `is_due`; unless it is to run in each one, its owner sets that."""
+    """One step. It runs in the turns at whose end it `is_due` or something is `pending`.
 
-    __slots__ = ("is_always_due", "is_due", "phase", "run")
+    Unless it is to run in each turn, its owner sets `is_due`.
+    """
 
-    def __init__(self, phase: Phase, run: Callable[[], None], *, is_always_due: bool) -> None:
+    __slots__ = ("is_always_due", "is_due", "pending", "phase", "run")
+
+    def __init__(self, phase: Phase, run: Callable[[], None], pending: Sized, *, is_always_due: bool) -> None:
         self.phase = phase
         self.run = run
+        self.pending = pending
         self.is_due = self.is_always_due = is_always_due
 
     def set_due(self, is_always_due: bool) -> None:
-        """Run in each turn from now on, or in none."""
+        """Run in each turn from now on, or in none unless something is pending."""
         self.is_due = self.is_always_due = is_always_due
 
 
@@ -52,9 +56,10 @@ class Turn:
         self.ending_since_s = NEVER
         """For steps: `began_s` of the turn that they end; infinity if it was not armed."""
 
-    def add(self, phase: Phase, run: Callable[[], None], *, is_always_due: bool = True) -> Step:
-        """Register a step for `phase`, for each turn or only for those in which its owner sets `is_due`."""
-        step = Step(phase, run, is_always_due=is_always_due)
+    def add(self, phase: Phase, run: Callable[[], None], pending: Sized = (), *, is_always_due: bool = True) -> Step:
+        """Register a step for `phase`, for each turn or only for those in which its owner sets `is_due`, and those in which
+        `pending` is not empty."""
+        step = Step(phase, run, pending, is_always_due=is_always_due)
         self._steps = sorted([*self._steps, step], key=lambda one: one.phase)
         return step
 
@@ -68,7 +73,7 @@ class Turn:
         """Run all steps now. A failed step is logged and does not prevent the later ones."""
         self.ending_since_s, self.began_s = self.began_s, NEVER
         for step in self._steps:
-            if not step.is_due:
+            if not (step.is_due or step.pending):
                 continue
             step.is_due = step.is_always_due
             try:

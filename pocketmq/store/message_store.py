@@ -260,18 +260,19 @@ class MessageStore:
         If that fails, for example on a full disk, the records are already in the log. A later call tries again, a few times
         per second, and until it succeeds no further messages are accepted.
         """
-        log = self.commit_log
-        if (units := log.tail.units) is not None and not self._dispatch_again_at:
-            log.tail.write()
+        log, tail = self.commit_log, self.commit_log.tail
+        if tail.has_units and not self._dispatch_again_at and (units := tail.units) is not None:
+            tail.write()
             if (arrivals := self._dispatcher.dispatch_units(units, self.watched)) is not None:
                 assert units.last is not None, "the tail has units"
                 self._dispatched(*units.last)
-                log.tail.units_dispatched()
+                tail.units_dispatched()
                 return self._take_bulk_arrivals() + arrivals
-        requests = log.tail.undispatched
+        requests = tail.undispatched
         if not requests:
             return self._take_bulk_arrivals()
-        log.write()
+        if tail.unwritten:
+            tail.write()
         if self._dispatch_again_at and self.clock.monotonic() < self._dispatch_again_at:
             return self._take_bulk_arrivals()
         try:
@@ -288,7 +289,7 @@ class MessageStore:
             log.refuse("dispatch", None)
             # Retention may have deleted records that were waiting.
             self.queues.correct_min_offsets(log.min_offset)
-        log.tail.requests_dispatched()
+        tail.requests_dispatched()
         newest = requests[-1]
         self._dispatched(newest.physical_offset, newest.size, newest.store_timestamp_ms)
         return self._take_bulk_arrivals() + arrivals

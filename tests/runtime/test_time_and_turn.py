@@ -113,6 +113,22 @@ async def test_phases_run_in_order_once_after_all_events_of_the_turn():
     assert ran == ["event 1", "event 2", Phase.DISPATCH, "second", Phase.FLUSH, Phase.WAKE, Phase.REPLY]
 
 
+async def test_step_runs_in_turns_with_something_pending_or_when_it_is_due():
+    turn, pending, ran = Turn(asyncio.get_running_loop()), [], []
+    step = turn.add(Phase.REPLY, lambda: ran.append(len(pending)), pending, is_always_due=False)
+    turn.run()
+    assert ran == []
+    pending.append("answer")
+    turn.run()
+    pending.clear()
+    turn.run()
+    assert ran == [1]
+    step.set_due(True)
+    turn.run()
+    turn.run()
+    assert ran == [1, 0, 0]
+
+
 async def test_failed_step_does_not_prevent_the_replies(caplog):
     ran = []
     turn = Turn(asyncio.get_running_loop())

@@ -6,7 +6,7 @@ writer that they pass in. Sockets are opened by `broker.broker`.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,6 +72,7 @@ from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.mark_file import MarkFile
+from pocketmq.store.format.message import Arrival
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.timer.timer_store import SLOTS_TOTAL, TimerStore
 
@@ -375,21 +376,30 @@ def _connect(services: Services, context: Context) -> None:
     store.units_added.subscribe(services.stats.put)
     pops = services.pops
     store.watched = [services.holds.places], [pops.polling.waiting, pops.notifications.waiting]
-    listeners: list[Any] = [services.stats, services.holds]
+    # Services, and the topics whose arrivals they are told of; None: all.
+    listeners: list[tuple[Any, Set[str] | None]] = [(services.stats, None)]
     if not store.config.is_slave:
-        listeners += [services.delays, services.pops]
+        listeners += [(services.delays, {source.topic for source in services.delays.sources}), (pops, None)]
     elif services.acting_master is not None:
-        listeners.append(services.acting_master)
+        listeners.append((services.acting_master, None))
+
+    def tell(listener: Any, arrivals: list[Arrival]) -> None:
+        try:
+            listener.arrived(arrivals)
+        except Exception:  # the other listeners must still get the arrivals
+            log.exception("%s failed to handle the arrival of messages", type(listener).__name__)
 
     def dispatch() -> None:
         arrivals = store.dispatch()
-        if arrivals:
-            waking.is_due = services.holds.count > 0
-            for listener in listeners:
-                try:
-                    listener.arrived(arrivals)
-                except Exception:  # the other listeners must still get the arrivals
-                    log.exception("%s failed to handle the arrival of messages", type(listener).__name__)
+        if not arrivals:
+            return
+        waking.is_due = services.holds.count > 0
+        if waking.is_due:
+            tell(services.holds, arrivals)
+        grown = {arrival.topic for arrival in arrivals}
+        for listener, topics in listeners:
+            if topics is None or not topics.isdisjoint(grown):
+                tell(listener, arrivals)
 
     turn.add(Phase.DISPATCH, dispatch)
     if store.config.flush_disk_type == "SYNC_FLUSH":
@@ -399,5 +409,5 @@ def _connect(services: Services, context: Context) -> None:
         services.ha_client.unreachable.subscribe(services.registration.seek_master)
         services.registration.master_changed.subscribe(services.slave_synchronize.set_master)
         services.gate.flushed.subscribe(services.ha_client.synced)
-        listeners.append(services.slave_synchronize)
+        listeners.append((services.slave_synchronize, None))
     waking = turn.add(Phase.WAKE, services.holds.wake, is_always_due=False)
