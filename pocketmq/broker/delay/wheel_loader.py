@@ -184,10 +184,10 @@ class WheelLoader:
         self.unrolled.popleft()
         if len(part) < len(units):
             self.unrolled.appendleft((slot_ms, units[len(part) :]))
-        self.pass_empty(now_ms)  # so that the read time moves past the slot
         # A slot that is already loaded: only after a large step back of the calendar.
         for row in self.added(times):
             self._take_at(int(part["physical_offset"][row]), int(times[row]))
+        self.pass_empty(now_ms)  # so that the read time moves past the slot
 
     def _take_records(self, physical_offsets: Numbers) -> None:
         slot_ms = self.loaded_to_ms - self._precision_ms
