@@ -9,13 +9,15 @@ import pytest
 
 from pocketmq.broker import wiring
 from pocketmq.broker.delay.engine import TIMED_EVERY
+from pocketmq.remoting.command import Response
 from pocketmq.runtime.clock import SystemClock, VirtualClock
 from pocketmq.store.disk.memory_disk import MemoryDisk
-from pocketmq.store.format.message import SCHEDULE_TOPIC, Arrival, Message, PutResult, PutStatus
+from pocketmq.store.format.message import SCHEDULE_TOPIC, Message, PutResult, PutStatus
 from pocketmq.store.format.properties import decode_properties, encode_properties
 from pocketmq.store.format.record import Record, decode_record
 from tests.broker import built
 from tests.broker.built import InlineExecutor
+from tests.broker.data_path import StubChannel
 from tests.patience import PATIENCE_S
 
 
@@ -112,10 +114,19 @@ async def test_delivered_copy_has_the_message_s_fields_and_apache_s_delay_proper
 async def test_held_pulls_of_the_real_queue_are_woken() -> None:
     s = Scheduled()
     s.delay("x", 1)
-    arrivals: list[Arrival] = []
-    s.services.holds.arrived = arrivals.extend  # type: ignore[method-assign]
-    await s.advance(1_000)
-    assert [(a.topic, a.queue_id, a.queue_offset) for a in arrivals] == [("T", 2, 1)]
+    found: dict[int, list[str]] = {}
+    for queue_id in (1, 2):
+
+        def serve(queue_id: int = queue_id) -> Response:
+            found[queue_id] = s.bodies(queue_id=queue_id)
+            return Response()
+
+        channel: Any = StubChannel(queue_id)
+        s.services.holds.hold("T", queue_id, 0, None, PATIENCE_S, channel, serve)
+    await s.advance(999)
+    assert found == {}
+    await s.advance(1)
+    assert found == {2: ["x"]}
 
 
 async def test_late_levels_are_delivered_in_order_of_due_time() -> None:
