@@ -88,7 +88,7 @@ class LevelSource(ConfigManager):
         self._mark = mark
         self._cancelled = cancelled
         self._steps = context.steps
-        self._store = context.store
+        self._store, self._queues = context.store, context.store.queues
         self.levels = levels = context.store.delay_levels
         self._rows = {level: _Level(level, levels.delay_ms(level)) for level in range(1, levels.level_max + 1)}
         self._changed: set[int] = set()  # levels with progress since the last mark
@@ -106,7 +106,7 @@ class LevelSource(ConfigManager):
 
     def start(self) -> None:
         """Correct the offsets against the queues, and read the first messages. May follow a `stop`."""
-        for queue in self._store.queues:
+        for queue in self._queues:
             if queue.topic == SCHEDULE_TOPIC:
                 # Also levels no longer in the table: their messages are delivered at their time.
                 self._row(queue.queue_id + 1)
@@ -138,7 +138,7 @@ class LevelSource(ConfigManager):
         return row
 
     def _correct(self, level: int, row: _Level) -> None:
-        queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+        queue = self._queues.get(SCHEDULE_TOPIC, row.queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         marked = self.marked_to(level)
         if marked > row.next_offset:
@@ -201,7 +201,7 @@ class LevelSource(ConfigManager):
         self.due_ms = self._heads[0].due_ms
 
     def _read_ahead(self, row: _Level) -> None:
-        queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+        queue = self._queues.get(SCHEDULE_TOPIC, row.queue_id)
         if queue is None:
             return
         if row.next_offset < queue.min_offset:
@@ -232,7 +232,7 @@ class LevelSource(ConfigManager):
         """Return level -> (next queue offset, max queue offset) of levels ever used."""
         found = {}
         for level, row in self._rows.items():
-            queue = self._store.queue(SCHEDULE_TOPIC, row.queue_id)
+            queue = self._queues.get(SCHEDULE_TOPIC, row.queue_id)
             if queue is not None:
                 found[level] = (row.next_offset, queue.max_offset)
         return found

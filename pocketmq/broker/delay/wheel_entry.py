@@ -79,7 +79,7 @@ class WheelEntry:
     ) -> None:
         self.queue_offset = 0
         self.refusal: str | None = None
-        self._store = store
+        self._store, self._queues = store, store.queues
         self._timer_store = timer_store
         self._loader = loader
         self._reader = reader
@@ -106,7 +106,7 @@ class WheelEntry:
 
     def enter(self, now_ms: int) -> bool:
         """Enter the next messages of the timer queue; return whether more can be entered now."""
-        queue = self._store.queue(TIMER_TOPIC, 0)
+        queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is None:
             return False
         queue_offset = max(self.queue_offset, queue.min_offset)
@@ -189,7 +189,7 @@ class WheelEntry:
 
     def _next_units(self, count_max: int) -> tuple[int, memoryview]:
         """Return the next units of the timer queue and the queue offset of the first."""
-        queue = self._store.queue(TIMER_TOPIC, 0)
+        queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is None:
             return self.queue_offset, memoryview(b"")
         queue_offset = max(self.queue_offset, queue.min_offset)
