@@ -312,12 +312,12 @@ class MessageStore:
 
     def request_sync(self, end_offset: int) -> None:
         """Request a sync of everything before `end_offset`; one call per turn is enough."""
-        self.commit_log.write()
+        self.commit_log.tail.write()
         self.flush_service.request_sync(end_offset)
 
     def flush_queues(self) -> None:
         """Sync log, queues, index and checkpoint now, in the caller's thread. Raises OSError."""
-        self.commit_log.write()
+        self.commit_log.tail.write()
         self.flush_service.flush_log()
         self.checkpoint_service.flush_queues(thorough=True)
 
@@ -397,7 +397,7 @@ class MessageStore:
 
     def clean(self, manual: bool = False) -> int:
         """Remove expired files and check whether the disk is full. Call it every `cleanResourceInterval`."""
-        self.commit_log.write()
+        self.commit_log.tail.write()
         return self._retention.clean(manual)
 
     def ask_before_removing(self, may_remove: Callable[[int], bool]) -> None:
@@ -409,7 +409,7 @@ class MessageStore:
 
         Queues of the schedule topic and light message queues, which are in no topic table, are kept.
         """
-        self.commit_log.write()
+        self.commit_log.tail.write()
         log = self.commit_log
         waiting = {(one.topic, one.queue_id) for one in log.tail.undispatched}
         topics = {topic for topic, _ in self.queues.queues} | {key[0] for key in waiting if self.queues.can_have(*key)}
@@ -435,7 +435,7 @@ class MessageStore:
 
     def dropping(self, topic: str) -> Iterator[None]:
         """Delete the queues of a topic that is marked as dropped, one a step. Raises OSError."""
-        self.commit_log.write()
+        self.commit_log.tail.write()
         while keys := [key for key in self.queues.queues if key[0] == topic]:
             for key in keys:
                 self.queues.drop_queue(*key)

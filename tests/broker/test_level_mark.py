@@ -131,7 +131,7 @@ def test_crash_loses_nothing_and_repeats_only_unmarked_deliveries(seed: int) -> 
         unsynced = unsynced + life.delivered[synced:]
         killed = rng.random() < 0.5
         if killed:
-            life.store.commit_log.write()  # copies in progress may be in the log, and no mark covers them
+            life.store.commit_log.tail.write()  # copies in progress may be in the log, and no mark covers them
             disk = disk.killed()
             unknown.update(life.delivered[marked:])
         else:
@@ -206,7 +206,7 @@ def test_flipped_bit_in_the_mark_neither_loses_nor_repeats_a_message(
         life.stop()
     else:
         life.service.persist()
-        life.store.commit_log.write()
+        life.store.commit_log.tail.write()
     files = {path: bytes(disk.read_file(path)) for path in (MARK, OFFSETS)}
     image = {path: bytes(disk.read_file(path)) for path in disk._files}
     used = [at for at in range(4 * MARK_SLOT_SIZE) if any(files[MARK][at - at % 128 :][:128])]

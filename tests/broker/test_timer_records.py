@@ -45,7 +45,7 @@ async def test_records_are_read_as_decoded(seed: int) -> None:
         raw = text.encode()
         born_host = HOST if len(raw) % 3 else bytes(16) + HOST[4:]
         result = t.store.commit_log.put(Message(TIMER_TOPIC, 0, raw[:40], born_host, HOST, properties_bytes=raw))
-        t.store.commit_log.write()
+        t.store.commit_log.tail.write()
         view = t.store.message_at(result.physical_offset)
         assert view is not None
         found.append(read(view))

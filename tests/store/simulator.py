@@ -300,7 +300,7 @@ class Walk:
 
     def dispatch(self) -> None:
         """End the turn: from now on everything that was put survives a kill."""
-        self.store.commit_log.write()
+        self.store.commit_log.tail.write()
         self.note_written()
         assert not self.unwritten, f"put at {self.unwritten[0][2]}, but not there"
         self.store.dispatch()

@@ -22,17 +22,17 @@ def test_async_flush_waits_for_four_pages_or_ten_seconds() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = opened(disk, clock)
     end = store.commit_log.put(message(body=bytes(3 * 4096))).end_offset
-    store.commit_log.write()
+    store.commit_log.tail.write()
     clock.step(1)
     store.flush_service.run_once()
     assert store.flushed_offset == 0 and disk.synced_bytes(LOG, 0, 4) is None
     more = store.commit_log.put(message(body=bytes(4096))).end_offset
-    store.commit_log.write()
+    store.commit_log.tail.write()
     clock.step(1)
     store.flush_service.run_once()
     assert end < store.flushed_offset == more and disk.synced_bytes(LOG, 0, 4) != bytes(4)
     last = store.commit_log.put(message()).end_offset
-    store.commit_log.write()
+    store.commit_log.tail.write()
     clock.step(7)
     store.flush_service.run_once()
     assert store.flushed_offset == more
@@ -96,7 +96,7 @@ def test_next_file_is_warmed_in_small_steps_while_no_sync_is_requested() -> None
     changes = {"flush_least_pages_when_warm_maped_file": 4, "mapped_file_size_commit_log": 1 << 20}
     store = open_store(disk, clock, warm_maped_file_enable=True, **changes)
     store.commit_log.put(message(body=bytes(600_000)))
-    store.commit_log.write()
+    store.commit_log.tail.write()
     clock.step(1)
     for _ in range(100):
         store.flush_service.run_once()
@@ -113,7 +113,7 @@ def test_a_full_disk_does_not_stop_the_flush_thread() -> None:
     disk, clock = PowerCutDisk(), SteppedClock()
     store = open_store(disk, clock, warm_maped_file_enable=True, mapped_file_size_commit_log=1 << 20)
     store.commit_log.put(message(body=bytes(600_000)))
-    store.commit_log.write()
+    store.commit_log.tail.write()
     disk.capacity = 1 << 20
     for _ in range(10):
         clock.step(1)

@@ -158,7 +158,7 @@ def test_new_records_after_a_file_end_do_not_belong_to_a_deleted_topic() -> None
     store.shutdown()
     store, _ = reopen(disk)
     assert store.commit_log.put(message("T", 0, b"anew")).physical_offset == FILE_SIZE
-    store.commit_log.write()
+    store.commit_log.tail.write()
     crash(disk)
     store, _ = reopen(disk)
     assert bodies(store) == [b"anew"]

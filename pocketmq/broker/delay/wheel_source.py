@@ -115,7 +115,7 @@ class WheelSource:
             pass
         if self.refusal is not None:
             raise OSError(self.refusal)
-        self._store.commit_log.write()
+        self._store.commit_log.tail.write()
         self.mark(0, self._clock.message_time_ms())
         if not recovered.complete:
             # From now on the files record what is delivered.

@@ -242,10 +242,6 @@ class CommitLog:
         with self._lock:
             self._write_to(self.mapped_files.writable(physical_offset))
 
-    def write(self) -> None:
-        """Write the appended records to the file. Afterwards they survive a process kill."""
-        self.tail.write()
-
     def is_plain_topic(self, topic: str) -> bool:
         """Return whether records of the topic may be put as ordinary ones: version 1, and not refused."""
         return self._topic_part(topic)[0] == MESSAGE_MAGIC_CODE and topic not in self.refused_topics
@@ -329,7 +325,7 @@ class CommitLog:
         The directory entries of the earlier files must be durable first, or a power cut could leave a log without its
         beginning. Usually the flush thread has synced them, unless a whole file was filled between two of its rounds.
         """
-        self.write()
+        self.tail.write()
         self.mapped_files.sync_names()
         with self._lock:
             last, files = self.tail.file, self.mapped_files
@@ -436,7 +432,7 @@ class CommitLog:
             return None
         position = physical_offset - file.start_offset
         if position >= file.wrote:
-            self.write()
+            self.tail.write()
         try:
             size = bounds(file.view[: file.wrote], position)[0]
         except BadRecordError:
