@@ -123,8 +123,10 @@ class WheelLoader:
                 self._seen.clear()
             else:
                 self._take_part(units)
+        elif self.unread_ms < self.pass_empty(until_ms):
+            self._begin(self.unread_ms)
         else:
-            return self._next_slot(until_ms)
+            return False
         return True
 
     @property
@@ -148,12 +150,6 @@ class WheelLoader:
         end_ms = min(until_ms + self._precision_ms - until_ms % self._precision_ms, self._timers.last_time_ms)
         self.loaded_to_ms = max(self.loaded_to_ms, min(end_ms, self.unread_ms))
         return end_ms
-
-    def _next_slot(self, until_ms: int) -> bool:
-        if self.unread_ms >= self.pass_empty(until_ms):
-            return False
-        self._begin(self.unread_ms)
-        return True
 
     def _take_part(self, units: Units) -> None:
         # If a slot was being loaded when the process ended, units that it had rolled were rolled again.
