@@ -118,7 +118,16 @@ async def test_a_group_that_clients_may_not_use_is_refused(client, group):
         assert await client.code(receive_request("normal", group)) == "ILLEGAL_CONSUMER_GROUP"
 
 
-async def test_a_receive_before_the_settings_is_refused(either):
+async def test_a_receive_that_overtakes_the_settings_waits_for_them(either, topic):
+    async with either.client("quick") as client:
+        await client.send(topic, b"m")
+        receiving = asyncio.ensure_future(client.receive(topic, "g"))
+        assert await client.code(pb.HeartbeatRequest(client_type=pb.SIMPLE_CONSUMER)) == "UNRECOGNIZED_CLIENT_TYPE"
+        async with client.telemetry(consumer_settings("g", topic)):
+            assert (await receiving).bodies == [b"m"]
+
+
+async def test_a_receive_without_settings_is_refused(either):
     async with either.client("without settings") as client:
         assert await client.code(receive_request("normal", "g")) == "UNRECOGNIZED_CLIENT_TYPE"
 

@@ -103,7 +103,7 @@ async def receive_message(
 async def _checked(call: Call, request: pb.ReceiveMessageRequest) -> _Receive:
     session, config = call.session, call.config
     if session.settings is None:
-        raise Refusal(pb.UNRECOGNIZED_CLIENT_TYPE, "the client has sent no settings by Telemetry")
+        await session.wait_for_settings()
     topic, group = session.topic(request.message_queue.topic), session.group(request.group)
     if not session.hand.has_room:
         raise Refusal(

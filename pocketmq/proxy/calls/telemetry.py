@@ -60,6 +60,7 @@ async def _settings(call: Call, given: pb.Settings, write: Write) -> None:
     try:
         _check(session, given)
         session.settings = given
+        session.has_settings.set()
         await session.register()
         settings = await current_settings(call)
     except (Refusal, RemotingError, OSError, TimeoutError) as failure:

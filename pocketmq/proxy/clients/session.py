@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from pocketmq.proxy.clients.in_hand import InHand
@@ -30,6 +31,8 @@ log = logging.getLogger("proxy")
 ANSWER_MAX_S: Final = 5.0
 """Time in which a client answers what it was asked by its telemetry stream."""
 ASKED_MAX: Final = 64
+SETTINGS_MAX_S: Final = 1.0
+"""Time for which a call waits for the settings of a client that opened its telemetry stream at the same time."""
 _CONSUMERS: Final = {
     pb.PUSH_CONSUMER: "CONSUME_PASSIVELY",
     pb.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
@@ -49,6 +52,7 @@ class Session:
         """Connections for pops alone: closing them has brokers drop the pops that they hold for a client that is gone."""
         self.hand = hand
         self.settings: pb.Settings | None = None
+        self.has_settings = asyncio.Event()
         self.sent_settings: pb.Settings | None = None
         self.write: Write | None = None
         """Writes to the telemetry stream, if one is open."""
@@ -75,6 +79,13 @@ class Session:
     def group(self, resource: pb.Resource) -> str:
         """Return the remoting name of a consumer group. Raises Refusal."""
         return group_name(resource, self.namespace)
+
+    async def wait_for_settings(self) -> None:
+        """Wait until the client's settings are there. Raises Refusal if they do not come soon."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.has_settings.wait(), SETTINGS_MAX_S)
+        if self.settings is None:
+            raise Refusal(pb.UNRECOGNIZED_CLIENT_TYPE, "the client has sent no settings by Telemetry")
 
     @property
     def is_consumer(self) -> bool:
