@@ -9,7 +9,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Final, TypeVar
 
 Result = TypeVar("Result")
@@ -52,20 +52,33 @@ def sparing(call: Callable[[], Result]) -> Result:
         return call()
 
 
-@contextmanager
-def opened(path: str, flags: int) -> Iterator[int]:
-    """Open `path` for the duration of the context, using the reserve if necessary. Raises OSError."""
-    reserve: AbstractContextManager[None] = nullcontext()
-    try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        if error.errno not in NO_DESCRIPTOR:
-            raise
-        descriptor, reserve = -1, _reserve_closed()
-    with reserve:
-        if descriptor < 0:
-            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+class _Opened:
+    # Written out, as a generator would take longer than the calls of the kernel, and a sync opens thousands of files.
+    __slots__ = ("_descriptor", "_flags", "_path", "_reserve")
+
+    def __init__(self, path: str, flags: int) -> None:
+        self._path, self._flags = path, flags | os.O_CLOEXEC
+        self._reserve: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> int:
         try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+            self._descriptor = os.open(self._path, self._flags, 0o666)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                raise
+            with ExitStack() as stack:
+                self._reserve = reserve = _reserve_closed()
+                stack.enter_context(reserve)
+                self._descriptor = os.open(self._path, self._flags, 0o666)
+                stack.pop_all()
+        return self._descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+        if self._reserve is not None:
+            self._reserve.__exit__(None, None, None)
+
+
+def opened(path: str, flags: int) -> AbstractContextManager[int]:
+    """Open `path` for the duration of the context, using the reserve if necessary. Raises OSError."""
+    return _Opened(path, flags)
