@@ -243,6 +243,7 @@ class Side:
     def files(self) -> dict[str, bytes]:
         """Return the contents of the log, the queues and the index by path."""
         disk, found = self.path.disk, {}
+        self.services.store.queues.flush()  # units of files that are not mapped wait in memory
 
         def walk(folder: str) -> None:
             for name in disk.listdir(folder):
