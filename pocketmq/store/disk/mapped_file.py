@@ -8,8 +8,8 @@ A store may have more files than a process may have mappings. A file is mapped w
 `open_files` unmaps files that have not been used for long. The attributes are then deleted, so that Python calls
 `__getattr__` at the next access.
 
-What is appended to an unmapped file while no more can be mapped waits in its *tail* in memory, if it can be made again from
-the log, and is written with what follows: to open a file for each append would cost more than the rest of a send.
+Bytes appended to an unmapped file while no more can be mapped wait in its *tail* in memory, if they can be made again from
+the log, and are written with what follows: to open a file for each append would cost more than the rest of a send.
 """
 
 from contextlib import AbstractContextManager, nullcontext
