@@ -49,7 +49,6 @@ class MappedFile(FileEnds):
         "_can_wait",
         "_random_access",
         "_tail",
-        "_tail_start",
         "_waits_from",
         "array",
         "disk",
@@ -97,7 +96,6 @@ class MappedFile(FileEnds):
         self._random_access = random_access
         self._can_wait = can_wait
         self._tail: Array[c_char] | None = None
-        self._tail_start = 0
         self._waits_from = 0  # bytes of the tail from this position on are not in the file
         if create:
             self._map(create=True)
@@ -199,8 +197,7 @@ class MappedFile(FileEnds):
         with _mapping_lock:
             if end > self.address_end:
                 self._end_tail()
-                self._tail, self._tail_start = tail, start = _Tail(), self.wrote
-                self._waits_from = start
+                self._tail, self._waits_from = tail, start = _Tail(), self.wrote
                 self.address, self.address_end = addressof(tail) - start, start + _TAIL_SIZE
             memmove(self.address + self.wrote, data, len(data))  # the mapping, if another thread has mapped the file
             self.wrote = end
@@ -218,9 +215,12 @@ class MappedFile(FileEnds):
     def _write_tail(self) -> None:
         wrote = self.wrote
         if self._tail is not None and self._waits_from < wrote:
-            waiting = memoryview(self._tail)[self._waits_from - self._tail_start : wrote - self._tail_start]
-            self.disk.write_range(self.path, self._waits_from, waiting.tobytes())
+            self.disk.write_range(self.path, self._waits_from, self._in_tail(self._tail, self._waits_from, wrote))
             self._waits_from = wrote
+
+    def _in_tail(self, tail: Array[c_char], start: int, end: int) -> bytes:
+        tail_start = self.address_end - _TAIL_SIZE
+        return memoryview(tail)[start - tail_start : end - tail_start].tobytes()
 
     def write(self, data: bytes | memoryview) -> None:
         """Write large `data` at the end, in reserved space."""
@@ -230,8 +230,8 @@ class MappedFile(FileEnds):
     def read_written(self, start: int, end: int) -> bytes:
         """Return written bytes without mapping the file. Raises OSError."""
         with _mapping_lock:
-            if self._tail is not None and self._tail_start <= start:
-                return memoryview(self._tail)[start - self._tail_start : end - self._tail_start].tobytes()
+            if self._tail is not None and self.address_end - _TAIL_SIZE <= start:
+                return self._in_tail(self._tail, start, end)
             self._write_tail()
         return self.disk.read_range(self.path, start, end - start)
 
@@ -239,8 +239,9 @@ class MappedFile(FileEnds):
         """Make the written bytes durable. Raises OSError, and `flushed` is then unchanged."""
         wrote = self.wrote
         if self.flushed < wrote:
-            with _mapping_lock:
-                self._write_tail()
+            if self._tail is not None:  # a sync of the log waits for no other file
+                with _mapping_lock:
+                    self._write_tail()
             self.region.sync(self.flushed, wrote)
             # `wrote` may have been reduced during the sync (a truncated queue).
             self.flushed = min(wrote, self.wrote)

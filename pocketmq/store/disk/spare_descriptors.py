@@ -52,7 +52,9 @@ def sparing(call: Callable[[], Result]) -> Result:
         return call()
 
 
-class _Opened:
+class opened(AbstractContextManager[int]):  # noqa: N801  # is used like `contextlib.suppress`
+    """Opens `path` for the duration of the context, using the reserve if necessary. Raises OSError."""
+
     # Written out, as a generator would take longer than the calls of the kernel, and a sync opens thousands of files.
     __slots__ = ("_descriptor", "_flags", "_path", "_reserve")
 
@@ -77,8 +79,3 @@ class _Opened:
         os.close(self._descriptor)
         if self._reserve is not None:
             self._reserve.__exit__(None, None, None)
-
-
-def opened(path: str, flags: int) -> AbstractContextManager[int]:
-    """Open `path` for the duration of the context, using the reserve if necessary. Raises OSError."""
-    return _Opened(path, flags)
