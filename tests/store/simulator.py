@@ -183,6 +183,7 @@ class Walk:
                 return
             self.all_kept = self.crash("between two steps")
         except Stopped:
+            self.disk.stopped, self.disk.changes_left = False, None  # reading the log may map a file
             self.note_written()
             self.all_kept = self.crash("in the middle of a step")
         if rng.random() < 0.15:
