@@ -205,16 +205,12 @@ def _encode_binary(
 _JSON_TAIL = b',"serializeTypeCurrentRPC":"JSON","version":%d}'
 
 
-@lru_cache(maxsize=256)
-def _short_remark_json(remark: str) -> bytes:
-    """Return the JSON of a short remark. Cached, because the remarks of pull answers repeat."""
+def _remark_json(remark: str) -> bytes:
     return b',"remark":' + msgspec.json.encode(remark)
 
 
-def _remark_json(remark: str | None) -> bytes:
-    if remark is None:
-        return b""
-    return _short_remark_json(remark) if len(remark) <= QUOTE_SIZE_MAX else b',"remark":' + msgspec.json.encode(remark)
+_kept_remark_json: Callable[[str], bytes] = lru_cache(maxsize=256)(_remark_json)
+"""The same for short remarks, which repeat: those of pull answers."""
 
 
 _JSON_REQUEST = b'{"code":%d%b,"flag":%d,"language":"%b","opaque":%d' + _JSON_TAIL
@@ -250,16 +246,15 @@ class Response(msgspec.Struct, eq=False):
             _frame_into(out, serialize_type, head, b"")
 
     def _head(self, opaque: int, serialize_type: int) -> bytes:
-        header, remark = self.header, self.remark
+        header, remark, remark_json = self.header, self.remark, _kept_remark_json
         if remark is not None and len(remark) > QUOTE_SIZE_MAX:
-            remark = remark_of(remark)
+            remark, remark_json = remark_of(remark), _remark_json
         if serialize_type == ROCKETMQ:
             ext = None if header is None else ext_map(header)
             return _encode_binary(self.code, OURSELVES, opaque, FLAG_RESPONSE, remark, ext)
         # A shorter form of `_encode_json`, because every answer takes this path.
         key, ext_fields = (b"", b"") if header is None else (b',"extFields":', ext_json(header))
-        remark_json = b"" if remark is None else _remark_json(remark)
-        return _JSON_RESPONSE % (self.code, key, ext_fields, opaque, remark_json)
+        return _JSON_RESPONSE % (self.code, key, ext_fields, opaque, b"" if remark is None else remark_json(remark))
 
 
 def encode_request(

@@ -26,7 +26,7 @@ from pocketmq.runtime.timers import Timers
 
 TURN_S: Final = 0.004
 """Time for all costly connections in one turn of the loop."""
-STEP_S: Final = 0.0005
+STEP_S: Final = 0.001
 """Time for one connection before the next one is chosen."""
 COSTLY_S: Final = 0.01
 """A connection is costly once the requests of one read took longer, until they take less again."""

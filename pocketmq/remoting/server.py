@@ -171,10 +171,16 @@ class Channel(Connection):
         """Serve the next few requests that are left, until `end_s`; return whether more can be served now."""
         channels, left, out = self._channels, self._frames_left, self._out
         channels.turn.arm()
-        was_empty, count = not out, 0
+        was_empty, lane, count = not out, channels.lane, 0
+        count_max = min(len(left), SERVED_AT_ONCE) if self._can_serve else 0
         try:
-            while count < min(len(left), SERVED_AT_ONCE) and self._can_serve:
-                count += self._serve_waiting(left[count : count + MANY_REQUESTS], out)
+            while count < count_max:
+                some = left[count : count + MANY_REQUESTS]
+                if lane is not None and (by_lane := count_of(some, lane(self, whole(some), out))):
+                    count += by_lane
+                else:
+                    self._serve(self, some[0], out)
+                    count += 1
                 if self._unread_because & _NOT_SERVED or monotonic() > end_s:
                     break
             del left[:count]
@@ -190,14 +196,6 @@ class Channel(Connection):
         if self.unsent_bytes > WRITE_BUFFER_MAX or (was_empty and out and len(out[-1]) >= LARGE_ANSWER_SIZE):
             channels.turn.run()
         return bool(left) and self._can_serve
-
-    def _serve_waiting(self, frames: list[Frame], out: list[Buffer]) -> int:
-        """Serve the first of the requests that waited: as many as the compiled lane takes, or one. Return their number."""
-        lane = self._channels.lane
-        if lane is not None and (count := count_of(frames, lane(self, whole(frames), out))):
-            return count
-        self._serve(self, frames[0], out)
-        return 1
 
     @property
     def frames_left(self) -> list[Frame]:

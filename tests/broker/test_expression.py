@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.filter.compiled_expressions import compile_expression
-from pocketmq.broker.filter.expression import SIZE_MAX, ExpressionError
-from pocketmq.broker.filter.expression_filter import ExpressionFilter
+from pocketmq.broker.filter.expression import SIZE_MAX
+from pocketmq.broker.filter.expression_filter import ExpressionError, ExpressionFilter
 from pocketmq.store.format.properties import decode_properties, encode_properties, entries_from
 from tests.golden.sql92_corpus import our_verdicts, read_golden
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.filter import compiled_expressions
+from pocketmq.broker.filter import expression_filter
 from pocketmq.remoting.bodies import (
     CheckClientRequestBody,
     ConsumerData,
@@ -205,7 +205,7 @@ async def test_bitmaps_are_exact_again_after_the_heartbeat_that_follows_a_restar
     path.services.filters.persist()
     path.services.filters.load()
     path.services.filters._filters.clear()
-    compiled_expressions._kept.clear()  # as in a new process
+    expression_filter._kept.clear()  # as in a new process
     path.clock.advance(1)
     heartbeat(path)
     send(path, [1, 3])

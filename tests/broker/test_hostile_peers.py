@@ -11,7 +11,8 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.filter import consumer_filter
 from pocketmq.broker.filter.compiled_expressions import compile_expression
-from pocketmq.broker.filter.expression import OPERATORS_MAX, ExpressionError
+from pocketmq.broker.filter.expression import OPERATORS_MAX
+from pocketmq.broker.filter.expression_filter import ExpressionError
 from pocketmq.broker.filter.subscription import SQL92, SUBSCRIPTION_SIZE_MAX, tag_filter
 from pocketmq.broker.handlers import acl, relay
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, encode_body

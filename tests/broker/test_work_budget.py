@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.filter import compiled_expressions
+from pocketmq.broker.filter import compiled_expressions, expression_filter
 from pocketmq.broker.filter.compiled_expressions import compile_expression
 from pocketmq.broker.filter.expression_code import SEARCHES_MAX
 from pocketmq.broker.filter.expression_filter import function_size
@@ -112,11 +112,11 @@ async def test_an_expression_is_compiled_once_for_all_who_wait_for_it(path: Data
 
 async def test_kept_functions_are_limited_by_their_size(path: DataPath, monkeypatch: Any) -> None:
     size = function_size(TERMS)
-    monkeypatch.setattr(compiled_expressions, "_KEPT_SIZE_MAX", 3 * size)
+    monkeypatch.setattr(expression_filter, "_KEPT_SIZE_MAX", 3 * size)
     texts = [f"k{number}='x' OR {TERMS[12:]}" for number in range(5)]
     for text in texts:
         path.pull(COUNT, subscription=text, expression_type=SQL92)
-    kept = [text for text in texts if text in compiled_expressions._kept]
+    kept = [text for text in texts if text in expression_filter._kept]
     assert texts[-1] in kept and len(kept) <= 3
 
 

@@ -10,8 +10,9 @@ import json
 import random
 from pathlib import Path
 
-from pocketmq.broker.filter.expression import ExpressionError, Not, parsing, result_of
+from pocketmq.broker.filter.expression import Not, parsing, result_of
 from pocketmq.broker.filter.expression_code import function_steps
+from pocketmq.broker.filter.expression_filter import ExpressionError
 from pocketmq.store.format.properties import entries_from
 
 Messages = list[str]

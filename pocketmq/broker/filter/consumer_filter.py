@@ -15,15 +15,15 @@ import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.filter.bloom_filter import BloomFilter, bit_mask
-from pocketmq.broker.filter.expression_filter import ExpressionFilter, UnsharedExpressionFilter, function_size
+from pocketmq.broker.filter.expression_filter import ExpressionFilter, expression_filter
 from pocketmq.broker.filter.subscription import SQL92, is_tag_type
 from pocketmq.broker.tables.config_manager import ConfigManager
 from pocketmq.remoting.bodies import SubscriptionData
 from pocketmq.runtime.clock import Clock
-from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped
+from pocketmq.runtime.peer_text import clipped
 from pocketmq.store.disk.config_file import ConfigFile
 from pocketmq.store.format.record import entries_of
-from pocketmq.store.queue.record_filter import BUDGET_S, Judge, NotCompiled
+from pocketmq.store.queue.record_filter import BUDGET_S, NotCompiled
 
 log = logging.getLogger("broker")
 
@@ -61,29 +61,6 @@ class ConsumerFilterData(msgspec.Struct, rename="camel"):
     def document(self) -> dict[str, Any]:
         """Return the row as Apache writes it."""
         return {**msgspec.to_builtins(self), "dead": self.is_dead}
-
-
-def compiled_subscription(expression_type: str | None, expression: str | None, size_max: int) -> Judge:
-    """Return the function of a subscription by expression, of at most `size_max` characters.
-
-    Raises ValueError for an invalid expression or an unknown type, and NotCompiled.
-    """
-    if expression_type != SQL92:
-        raise ValueError(f"unknown expression type {clipped(expression_type)}")
-    if not expression:
-        raise ValueError(f"a subscription by {expression_type} needs an expression")
-    # Imported here to speed up the start of brokers without such subscriptions.
-    from pocketmq.broker.filter.compiled_expressions import compiled
-
-    return compiled(expression, size_max)
-
-
-def expression_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
-    """Return the filter of a subscription that came with a request. Raises like `compiled_subscription`."""
-    judge = compiled_subscription(expression_type, expression, size_max)
-    text = expression or ""
-    kind = ExpressionFilter if len(text) <= QUOTE_SIZE_MAX else UnsharedExpressionFilter
-    return kind(judge, size=function_size(text))
 
 
 class ConsumerFilterManager(ConfigManager):
@@ -157,7 +134,7 @@ class ConsumerFilterManager(ConfigManager):
         try:
             if not self._has_room(expression):
                 raise ValueError(f"the broker has {self._count} subscriptions of {self._size} characters, the limit")
-            compiled_subscription(kind, expression, size_max)
+            expression_filter(kind, expression, size_max)
         except NotCompiled:
             pass  # it is compiled when it is first needed
         except ValueError as error:
@@ -228,7 +205,7 @@ class ConsumerFilterManager(ConfigManager):
                 return None
             try:
                 size_max = self._config.max_filter_expression_length
-                judge = compiled_subscription(data.expression_type, data.expression, size_max)
+                judge = expression_filter(data.expression_type, data.expression, size_max).judge
             except ValueError as error:
                 self._log_refusal(group, topic, data.expression, error)
                 self._drop(topic, group)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from pocketmq.broker.filter.expression_filter import ExpressionError
 from pocketmq.broker.filter.java_values import INTEGER_MAX, LONG_MAX, Long, Value, order
 from pocketmq.runtime.peer_text import clipped
 
@@ -79,10 +80,6 @@ NAME: /(?ai:[a-z_$][a-z0-9_$]*)/i
 """
 
 
-class ExpressionError(ValueError):
-    """Raised for an invalid expression; the message has the position and the reason."""
-
-
 class Literal(msgspec.Struct, frozen=True):
     """A constant. TRUE, FALSE and NULL are boolean expressions, too."""
 
@@ -145,13 +142,6 @@ class Truth(msgspec.Struct, frozen=True):
 
 Node = Literal | Property | Negative | Comparison | Among | TextTest | Not | And | Or | Truth
 _CONDITIONS: Final = (Comparison, Among, TextTest, Not, And, Or, Truth)
-
-
-def check_size(text: str, size_max: int) -> None:
-    """Raises ExpressionError for an expression with more than `size_max` characters."""
-    if len(text) > size_max:
-        has = f"the expression has {len(text)} characters"
-        raise ExpressionError(f"{has}, the limit is {size_max} (maxFilterExpressionLength)")
 
 
 def result_of(steps: Generator[None, None, T]) -> T:

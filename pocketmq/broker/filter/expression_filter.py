@@ -1,20 +1,25 @@
-"""Record filters of SQL92 subscriptions."""
+"""Record filters of SQL92 subscriptions. Those of requests are kept, since consumers repeat them in every pull."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from pocketmq.broker.filter.subscription import SQL92
+from pocketmq.runtime.peer_text import QUOTE_SIZE_MAX, clipped
 from pocketmq.store.format.properties import mark_of, text_of, value_of
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
-from pocketmq.store.queue.record_filter import Judge, RecordFilter
+from pocketmq.store.queue.record_filter import Judge, NotCompiled, RecordFilter
 
 RETRY_TOPIC = "RETRY_TOPIC"
 """The property of a message in a retry topic that names the topic it was consumed from."""
 
 _RETRY_TOPIC_MARK = mark_of(RETRY_TOPIC)
+_KEPT_SIZE_MAX: Final = 5 << 20
+"""Bytes of all kept functions together (`function_size`)."""
 
 
-def function_size(text: str) -> int:
-    """Return about the bytes of memory of an expression's function."""
-    return 30 * len(text) + 3_000
+class ExpressionError(ValueError):
+    """Raised for an invalid expression; the message has the position and the reason."""
 
 
 class ExpressionFilter(RecordFilter):
@@ -42,6 +47,60 @@ class UnsharedExpressionFilter(ExpressionFilter):
 
     __slots__ = ()
     is_constant = False
+
+
+_kept: OrderedDict[str, ExpressionFilter | str] = OrderedDict()
+"""By text: the filter, or the reason why the expression is invalid; the least recently used one is the first."""
+_kept_size = 0
+
+
+def expression_filter(expression_type: str | None, expression: str | None, size_max: int) -> ExpressionFilter:
+    """Return the filter of a subscription by expression, of at most `size_max` characters.
+
+    Raises ValueError for an invalid expression or an unknown type, and NotCompiled.
+    """
+    if expression_type != SQL92:
+        raise ValueError(f"unknown expression type {clipped(expression_type)}")
+    if not expression:
+        raise ValueError(f"a subscription by {expression_type} needs an expression")
+    check_size(expression, size_max)
+    found = _kept.get(expression)
+    if found is None:
+        raise NotCompiled(expression)
+    _kept.move_to_end(expression)
+    if isinstance(found, str):
+        raise ExpressionError(found)
+    return found
+
+
+def check_size(text: str, size_max: int) -> None:
+    """Raises ExpressionError for an expression with more than `size_max` characters."""
+    if len(text) > size_max:
+        has = f"the expression has {len(text)} characters"
+        raise ExpressionError(f"{has}, the limit is {size_max} (maxFilterExpressionLength)")
+
+
+def is_kept(text: str) -> bool:
+    """Return whether the expression has been compiled, or found invalid."""
+    return text in _kept
+
+
+def keep_filter(text: str, found: Judge | str) -> None:
+    """Keep the function of an expression, or the reason why it is invalid."""
+    global _kept_size
+    if isinstance(found, str):
+        _kept[text] = found
+    else:
+        kind = ExpressionFilter if len(text) <= QUOTE_SIZE_MAX else UnsharedExpressionFilter
+        _kept[text] = kind(found, size=function_size(text))
+    _kept_size += function_size(text)
+    while _kept_size > _KEPT_SIZE_MAX:
+        _kept_size -= function_size(_kept.popitem(last=False)[0])
+
+
+def function_size(text: str) -> int:
+    """Return about the bytes of memory of an expression's function."""
+    return 30 * len(text) + 3_000
 
 
 class RetryFilter(RecordFilter):

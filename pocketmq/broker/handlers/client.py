@@ -6,7 +6,7 @@ LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queue locks of consumers that consume in orde
 import logging
 
 from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
-from pocketmq.broker.filter.consumer_filter import compiled_subscription
+from pocketmq.broker.filter.expression_filter import expression_filter
 from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
 from pocketmq.broker.handlers.consuming import compiling
 from pocketmq.broker.handlers.refusing import existing, refused_as
@@ -174,7 +174,7 @@ def check_client_config(services: Services, request: Request[NoHeader]) -> Respo
         if is_tag:
             split_tags(expression)
         else:
-            compiled_subscription(expression_type, expression, services.config.max_filter_expression_length)
+            expression_filter(expression_type, expression, services.config.max_filter_expression_length)
     return Response()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from pocketmq.broker.filter.consumer_filter import expression_filter
+from pocketmq.broker.filter.expression_filter import expression_filter
 from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal, tag_filter
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_READ

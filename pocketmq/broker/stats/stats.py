@@ -119,12 +119,18 @@ class BrokerStats:
         counter = self.gets.get((group, topic, queue_id))
         if counter is None and len(self.gets) < COUNTERS_MAX:
             counter = self.gets[group, topic, queue_id] = Counter()
-        for one in (self.get_total,) if counter is None else (counter, self.get_total):
-            one.nums += nums
-            one.size += size
-            one.times += 1
-            one.took_s += took_s
-            if from_disk:
+        total = self.get_total
+        total.nums += nums
+        total.size += size
+        total.times += 1
+        total.took_s += took_s
+        if counter is not None:
+            counter.nums += nums
+            counter.size += size
+            counter.times += 1
+            counter.took_s += took_s
+        if from_disk:
+            for one in (total,) if counter is None else (total, counter):
                 one.disk_nums += nums
                 one.disk_size += size
         if took_s > self.get_max_s:

@@ -308,7 +308,7 @@ def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequenc
         return _views(log_files, offsets, sizes)
     if last >= start + file.size:
         return [memoryview(b"".join(_views(log_files, offsets, sizes)))]
-    return [memoryview(b"".join([view[o - start : o - start + n] for o, n in zip(offsets, sizes, strict=True)]))]
+    return [memoryview(b"".join([view[(p := o - start) : p + n] for o, n in zip(offsets, sizes, strict=True)]))]
 
 
 def _views(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:

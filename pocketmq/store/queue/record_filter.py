@@ -11,24 +11,27 @@ from typing import Final
 from pocketmq.store.queue.consume_queue_ext import ExtUnit
 
 BUDGET_S: Final = 0.005
-"""CPU time that one request may spend on record filters, except that one run, or one record with long properties, is
-always judged."""
+"""CPU time that one request may spend on record filters after its first run, or its first record with long properties,
+which is always judged."""
 
 Judge = Callable[[Sequence[str]], list[bool]]
 """Evaluates a filter on the property entries of several records (`properties.entries_from`), one verdict each."""
 
 
 class FilterBudget:
-    """CPU time that remains to a request for record filters. The load of other processes is not charged to it."""
+    """CPU time that remains to a request for record filters, counted from the end of the first run, since most requests need
+    no other. The load of other processes is not charged to it."""
 
     __slots__ = ("_cpu_end_s", "_end_s")
 
     def __init__(self) -> None:
-        self._end_s = monotonic() + BUDGET_S
-        self._cpu_end_s = thread_time() + BUDGET_S
+        self._end_s = self._cpu_end_s = 0.0
 
     @property
     def is_used_up(self) -> bool:
+        """Whether no further run may be judged. To be asked after each run."""
+        if not self._end_s:
+            self._end_s, self._cpu_end_s = monotonic() + BUDGET_S, thread_time() + BUDGET_S
         return monotonic() >= self._end_s and thread_time() >= self._cpu_end_s
 
 

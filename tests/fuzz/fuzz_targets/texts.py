@@ -7,8 +7,7 @@ from pathlib import Path
 from pocketmq.broker.access.acl.remote_address import remote_address_strategy
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.filter.compiled_expressions import compile_expression
-from pocketmq.broker.filter.expression import ExpressionError
-from pocketmq.broker.filter.expression_filter import ExpressionFilter
+from pocketmq.broker.filter.expression_filter import ExpressionError, ExpressionFilter
 from pocketmq.broker.filter.subscription import split_tags, tag_filter
 from pocketmq.broker.put.message_id import decode_message_id
 from pocketmq.broker.put.put import split_properties
