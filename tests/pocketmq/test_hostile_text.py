@@ -7,18 +7,22 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from rich.text import Text
 
 import pocketmq
+from pocketmq.admin.tool import main as mqadmin
+from pocketmq.cli.main import main
 from pocketmq.cli.processes import Server, start_broker, start_namesrv
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.spark_analytics.__main__ import main as spark_analytics
 from tests.interop.wire import Connection
+from tests.support.commands import call
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[/x][red]:warning:"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -45,12 +49,16 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         namesrv.stop()
 
 
-def shown(*arguments: object) -> str:
+MAINS: dict[str, Callable[[list[str]], object]] = {
+    "pocketmq": main, "pocketmq.admin": mqadmin, "pocketmq.spark_analytics": spark_analytics,
+}  # fmt: skip
+
+
+def shown(program: str, *arguments: object) -> str:
     """Return what a command writes into its pipes."""
-    command = [sys.executable, "-P", "-m", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, timeout=120)
+    done = call(MAINS[program], *arguments)
     assert done.returncode == 0, done.stderr
-    return (done.stdout + done.stderr).decode()
+    return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -91,8 +99,11 @@ def test_commands_that_read_a_store(servers: tuple[Server, Server], arguments: s
 
 
 def test_json_has_the_exact_text(servers: tuple[Server, Server]) -> None:
-    (message,) = map(json.loads, shown("pocketmq", "delay", "ls", "--json", "-n", servers[0].address).splitlines())
+    command = [sys.executable, "-P", "-m", "pocketmq", "delay", "ls", "--json", "-n", servers[0].address]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+    (message,) = map(json.loads, done.stdout.decode().splitlines())
     assert message["tags"] == HOSTILE
+    assert not CONTROL.search(done.stdout.decode())
 
 
 @pytest.mark.spark

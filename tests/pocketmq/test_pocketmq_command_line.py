@@ -1,4 +1,4 @@
-"""The `pocketmq` command as a user runs it: real processes on free ports."""
+"""The `pocketmq` command as a user runs it: servers are processes on free ports, and so is one command of each kind."""
 
 import os
 import re
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.cli.main import main
 from tests.patience import PATIENCE_S
+from tests.support.commands import call
 
 
 def pocketmq(*arguments: str, text: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
@@ -43,14 +45,15 @@ class Up:
         return self.process.wait(PATIENCE_S)
 
 
-@pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    server = Up(tmp_path, "--memory")
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    folder = tmp_path_factory.mktemp("up")
+    server = Up(folder, "--memory")
     try:
         yield server
     finally:
         assert server.stop() == 0
-        assert [path.name for path in tmp_path.iterdir()] == ["up.out"]  # --memory leaves no files
+        assert [path.name for path in folder.iterdir()] == ["up.out"]  # --memory leaves no files
 
 
 def test_produced_message_is_consumed(up: Up) -> None:
@@ -64,25 +67,27 @@ def test_produced_message_is_consumed(up: Up) -> None:
 
 
 def test_lines_of_standard_input_are_sent_as_messages(up: Up) -> None:
-    sent = pocketmq("produce", "T", "-n", up.namesrv, text="one\ntwo\n")
+    sent = pocketmq("produce", "Lines", "-n", up.namesrv, text="one\ntwo\n")
     assert len(sent.stdout.splitlines()) == 2
-    got = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "2", "--timeout", "20")
+    got = pocketmq("consume", "Lines", "-n", up.namesrv, "--from-start", "--count", "2", "--timeout", "20")
     assert sorted(line.split()[-1] for line in got.stdout.splitlines()) == ["one", "two"]
 
 
 def test_consume_fails_below_its_count_and_waits_for_delayed_messages(up: Up) -> None:
-    assert pocketmq("produce", "T", "later", "-n", up.namesrv, "--delay-level", "1").returncode == 0
+    assert call(main, "produce", "Later", "later", "-n", up.namesrv, "--delay-level", "1").returncode == 0
     # The topic exists already, but the message has not been delivered yet.
-    early = pocketmq("consume", "T", "-n", up.namesrv, "--from-start", "--count", "9", "--timeout", "3", "--group", "g")
+    early = call(
+        main, "consume", "Later", "-n", up.namesrv, "--from-start", "--count", "9", "--timeout", "3", "--group", "g"
+    )
     assert (early.returncode, early.stdout.split()[-1:]) == (1, ["later"])
 
 
 def test_consume_continues_at_the_offset_of_its_group(up: Up) -> None:
-    pocketmq("produce", "T", "first", "-n", up.namesrv)
-    again = ["consume", "T", "-n", up.namesrv, "--group", "kept", "--count", "1", "--timeout", "20"]
-    assert pocketmq(*again, "--from-start").stdout.split()[-1] == "first"
-    pocketmq("produce", "T", "second", "-n", up.namesrv)
-    assert pocketmq(*again).stdout.split()[-1] == "second"
+    call(main, "produce", "Twice", "first", "-n", up.namesrv)
+    again = ["consume", "Twice", "-n", up.namesrv, "--group", "kept", "--count", "1", "--timeout", "20"]
+    assert call(main, *again, "--from-start").stdout.split()[-1] == "first"
+    call(main, "produce", "Twice", "second", "-n", up.namesrv)
+    assert call(main, *again).stdout.split()[-1] == "second"
 
 
 def test_error_for_an_unknown_topic_shows_how_to_create_it(up: Up) -> None:
@@ -95,10 +100,10 @@ def test_store_survives_a_restart(tmp_path: Path) -> None:
     for body in ("before", "after"):
         server = Up(tmp_path, "--store", "kept")
         try:
-            assert pocketmq("produce", "T", body, "-n", server.namesrv).returncode == 0
+            assert call(main, "produce", "T", body, "-n", server.namesrv).returncode == 0
             expected = ["before"] if body == "before" else ["before", "after"]
             count = str(len(expected))
-            got = pocketmq("consume", "T", "-n", server.namesrv, "--from-start", "--count", count, "--timeout", "20")
+            got = call(main, "consume", "T", "-n", server.namesrv, "--from-start", "--count", count, "--timeout", "20")
             assert sorted(line.split()[-1] for line in got.stdout.splitlines()) == sorted(expected)
         finally:
             assert server.stop() == 0
@@ -127,7 +132,7 @@ def test_error_for_a_dead_name_server_names_its_address() -> None:
     ],
 )
 def test_invalid_arguments_are_reported(arguments: list[str], said: str) -> None:
-    failed = pocketmq(*arguments)
+    failed = call(main, *arguments)
     assert (failed.returncode, said in failed.stderr) == (2, True), failed.stderr
 
 

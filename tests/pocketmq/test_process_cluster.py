@@ -17,6 +17,7 @@ from pocketmq import Message, Producer
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.cluster import LAYOUTS, Layout, Network, ProcessCluster
 from pocketmq.cli.cluster_admin import ClusterAdmin
+from pocketmq.cli.main import main
 from pocketmq.cli.processes import NotReady, start_broker, start_namesrv
 from pocketmq.pytest_plugin import ClusterFactory, pocketmq_cluster_factory  # noqa: F401
 from pocketmq.remoting.bodies import ClusterInfo, decode_body
@@ -24,6 +25,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime import properties_file
 from pocketmq.testing.networks import NamespaceNetwork, ProxyNetwork
 from tests.patience import PATIENCE_S
+from tests.support.commands import call
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -132,9 +134,11 @@ def test_up_takes_settings_from_a_file_and_options(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_up_refuses_wrong_settings_before_it_starts_anything(arguments: list[str], error: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "pocketmq", "up", "--port", "0", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+def test_up_refuses_wrong_settings_before_it_starts_anything(
+    arguments: list[str], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call(main, "up", "--port", "0", *arguments)
     assert done.returncode == 2 and error in done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
 

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli.duration import parse_duration_ms
+from pocketmq.cli.main import main
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.pytest_plugin import pocketmq_cluster  # noqa: F401
 from pocketmq.testing.server import VirtualCluster
+from tests.support.commands import call
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "order_timeout" / "test_shop.py"
 
@@ -34,8 +36,7 @@ def test_the_order_timeout_example(story, pocketmq_cluster):  # noqa: F811
 
 
 def pocketmq(cluster: VirtualCluster, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pocketmq", *arguments, "-n", cluster.namesrv_address]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+    return call(main, *arguments, "-n", cluster.namesrv_address, text=text)
 
 
 def lines(cluster: VirtualCluster, *arguments: str, text: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from tests.lane.twins import needs_lane
 from tests.store.simulator import Walk, walk
 from tests.support.amount import cases
 
-SEEDS = cases(15, 300)
+SEEDS = cases(10, 300)
 MODES = pytest.mark.parametrize("flush_disk_type", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 
 
@@ -88,11 +88,11 @@ def _brings_back(recovery: Recovery) -> None:
     [
         (FlushService, "flush_log", _says_so_without_a_sync, ()),
         (MappedFileQueue, "sync_names", _leaves_names, ()),
-        (MappedFile, "truncate", _leaves_what_is_behind, ()),
+        (MappedFile, "truncate", _leaves_what_is_behind, (8, 0)),
         (MappedFile, "flush", _flushes_nothing, ()),
-        (ConsumeQueueStore, "flush", _syncs_nothing, (34, 169)),
+        (ConsumeQueueStore, "flush", _syncs_nothing, (54, 34)),
         (CleanStop, "drop_topics", _forgets, ()),
-        (Recovery, "_drop_deleted_topics", _brings_back, ()),
+        (Recovery, "_drop_deleted_topics", _brings_back, (10, 1)),
     ],
 )
 def test_simulator_detects_an_incorrect_store(

@@ -1,4 +1,4 @@
-"""Command line of `pocketmq store`, run as a process."""
+"""Command line of `pocketmq store`: most commands in this process, and each kind of end also as a process."""
 
 import json
 import os
@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.cli.main import main
 from pocketmq.runtime.clock import VirtualClock
 from tests.store_tools.made_stores import NOW_MS, flip, made, opened
+from tests.support.commands import call
 
 COMMANDS = ("verify", "dump", "explain", "repair", "export", "import")
 
@@ -22,6 +24,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
+    return call(main, "store", *arguments, text=text)
+
+
+def run_process(*arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pocketmq", "store", *map(str, arguments)]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120)
 
@@ -41,7 +47,7 @@ def test_verify_output_and_exit_codes(root: Path, tmp_path: Path) -> None:
     assert (found["exitCode"], found["records"], found["units"], found["findings"]) == (0, 72, 72, [])
     damaged = made(tmp_path / "store", 20)
     flip(damaged / "commitlog" / f"{0:020}", 115)
-    told = run("verify", damaged)
+    told = run_process("verify", damaged)
     assert told.returncode == 1 and f"damage: {damaged}/commitlog/{0:020}:0: " in told.stdout
     assert "the log is damaged" in told.stdout
 
@@ -107,7 +113,7 @@ def test_workers_end_when_their_parent_is_killed(root: Path, tmp_path: Path) -> 
 def test_export_and_import(root: Path, tmp_path: Path) -> None:
     text = run("export", root, "--topic", "Topic0")
     assert text.returncode == 0 and "30 records exported" in text.stderr
-    told = run("import", tmp_path / "copy", "-", "--keep-times", text=text.stdout)
+    told = run_process("import", tmp_path / "copy", "-", "--keep-times", text=text.stdout)
     assert told.returncode == 0 and "30 records imported, 0 refused" in told.stderr
     assert run("verify", tmp_path / "copy").returncode == 0
     refused = run("import", tmp_path / "copy", "-", text="{}\n")
@@ -118,10 +124,10 @@ def test_a_store_in_use_is_read_but_not_written(tmp_path: Path) -> None:
     root = made(tmp_path / "store", 30)
     store = opened(root, VirtualClock(NOW_MS))
     try:
-        seen = json.loads(run("verify", root, "--json").stdout)
+        seen = json.loads(run_process("verify", root, "--json").stdout)
         assert (seen["exitCode"], seen["running"]) == (0, True)
         for command in (("repair", root, "--yes"), ("import", root, "-")):
-            refused = run(*command)
+            refused = run_process(*command)
             assert (
                 refused.returncode == 3 and "a broker is running on" in refused.stderr and "stop it first" in refused.stderr
             )
