@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from pocketmq.namesrv.__main__ import main
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.live_broker import BrokerIdentity
 from pocketmq.namesrv.namesrv import NameServer
@@ -30,6 +31,7 @@ from pocketmq.runtime.lifecycle import StartError
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 from tests.patience import PATIENCE_S
+from tests.support.commands import call
 
 
 @pytest.fixture
@@ -172,9 +174,10 @@ def test_process_with_a_port_in_use_exits_with_a_one_line_error(tmp_path):
     ],
 )
 def test_command_line_options(tmp_path, options, code, said):
-    got, out, err = Process(tmp_path, *options).end()
-    assert got == code
-    assert said in (out if code == 0 else err)
+    (tmp_path / "ns.conf").touch()
+    done = call(main, "-c", tmp_path / "ns.conf", *options)
+    assert done.returncode == code
+    assert said in (done.stdout if code == 0 else done.stderr)
 
 
 def test_option_m_prints_only_the_important_config_keys(tmp_path):

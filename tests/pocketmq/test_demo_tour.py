@@ -48,7 +48,7 @@ WORKING = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.arg
 
 
 def test_a_program_may_take_long_while_it_or_its_children_work() -> None:
-    work = "import time; end = time.monotonic() + 7\nwhile time.monotonic() < end: pass"
+    work = "import time; end = time.monotonic() + 7\nwhile time.monotonic() < end: sum(range(400_000)); time.sleep(0.1)"
     assert run_while_it_works([sys.executable, "-c", WORKING, work], idle_s=5, max_s=90) == 0
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pocketmq.proxy.__main__ import main
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from tests.patience import PATIENCE_S
+from tests.support.commands import call
 
 COMMAND = [sys.executable, "-m", "pocketmq.proxy"]
 WITHOUT_PROTOBUF = """\
@@ -34,8 +36,9 @@ def ended(*command, **how):
 
 
 def refusal(*options):
-    code, printed = ended(*COMMAND, *options)
-    assert code == 2, printed
+    refused = call(main, *options)
+    printed = refused.stderr
+    assert refused.returncode == 2, printed
     assert "Traceback" not in printed
     return printed
 

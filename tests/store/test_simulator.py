@@ -92,7 +92,7 @@ def _brings_back(recovery: Recovery) -> None:
         (MappedFile, "flush", _flushes_nothing, ()),
         (ConsumeQueueStore, "flush", _syncs_nothing, (54, 34)),
         (CleanStop, "drop_topics", _forgets, ()),
-        (Recovery, "_drop_deleted_topics", _brings_back, (10, 1)),
+        (Recovery, "_drop_deleted_topics", _brings_back, (25, 1)),
     ],
 )
 def test_simulator_detects_an_incorrect_store(
