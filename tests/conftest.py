@@ -1,6 +1,7 @@
 """Configuration of all tests: Hypothesis examples without a deadline, import and order of the files, the mark `slow`."""
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -137,7 +138,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_in_session(nodeid: str) -> bool:
     """Return whether a test is in a file that uses the shared Spark session."""
-    path = nodeid.partition("::")[0]
+    return uses_session(nodeid.partition("::")[0])
+
+
+@functools.cache
+def uses_session(path: str) -> bool:
+    """Return whether a file's tests use the shared Spark session."""
     name = re.sub(r"^test_(spark|jvm)_", "", Path(path).stem)
     return path.startswith(SPARK_ANALYTICS) and name not in NO_SESSION
 

@@ -257,7 +257,7 @@ async def test_broker_killed_repeatedly_repeats_few_level_messages(tmp_path: Pat
             async with asyncio.timeout(PATIENCE_S):
                 while b"boot success" not in (line := await process.stdout.readline()):
                     assert line, "the broker did not start"
-            await asyncio.sleep(rng.choice((0, 0.02, 0.4)))  # the kill may come at any moment
+            await asyncio.sleep(rng.choice((0, 0.02, 0.4, 1.2)))  # the kill may come at any moment
         finally:
             process.send_signal(signal.SIGKILL)
             await process.wait()

@@ -18,7 +18,7 @@ from tests.lane.twins import Twins, needs_lane
 from tests.support.amount import cases
 
 pytestmark = needs_lane
-COUNT = int(os.environ.get("LANE_REQUESTS", "15000"))
+COUNT = int(os.environ.get("LANE_REQUESTS", cases("9000", "15000")))
 """Number of random requests; each kind occurs many times in the default."""
 READ_SIZES = (1, 7, 64, 700, 4096, 65536)
 

@@ -183,7 +183,13 @@ def test_options_of_a_server(tmp_path: Path) -> None:
     assert "the options of the mark pocketmq are keywords" in shown
 
 
-@pytest.mark.parametrize(("options", "servers"), [((), 1), (("-n", "2"), 2)], ids=["one process", "two processes"])
+@pytest.mark.parametrize(
+    ("options", "servers"),
+    [
+        pytest.param((), 1, id="one process", marks=pytest.mark.long),  # each of the two processes shows it too
+        pytest.param(("-n", "2"), 2, id="two processes"),
+    ],
+)
 def test_tests_of_a_process_share_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], servers: int
 ) -> None:

@@ -57,7 +57,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment of a Python with the wheel and its dependencies, but without the repository."""
     target = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-compile",
+        "--no-deps",
+        "--target",
+        str(target),
+        str(wheel),
+    ]
     subprocess.run(command, check=True, timeout=280)
     libraries = dict.fromkeys(sysconfig.get_paths()[kind] for kind in ("purelib", "platlib"))
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST"))}
@@ -122,7 +133,7 @@ def test_a_broker_starts_from_a_download_without_links(
     environment: dict[str, str], repository: Path, tmp_path: Path, downloaded: Callable[[Path, Path], Path]
 ) -> None:
     site, source = tmp_path / "site", downloaded(repository, tmp_path)
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site), str(source)]
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--no-deps", "--target", str(site), str(source)]
     subprocess.run(command, env=without_cargo(), check=True, timeout=280)
     files = [*(site / "pocketmq/console").rglob("*.*")]
     modules = {path.relative_to(site) for path in site.rglob("*.py")}
