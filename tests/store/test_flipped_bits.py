@@ -26,7 +26,7 @@ Files = dict[str, bytes]
 # (topic, queue id, queue offset) -> (physical offset, size, body)
 Sent = dict[tuple[str, int, int], tuple[int, int, bytes]]
 
-_SAMPLE = cases(20, 70)
+_SAMPLE = cases(14, 70)
 _LOG_FILE_SIZE = 16 << 10
 
 

@@ -321,7 +321,7 @@ def writer(tmp_path: Path) -> Iterator[Path]:
 
     def write() -> None:
         first = 20
-        while not stop.wait(0.002) and first < 20_000:
+        while not stop.wait(0.01) and first < 20_000:
             put_many(store, clock, 13, first)
             first += 13
 
