@@ -22,6 +22,8 @@ from tests.examples.running_shop import ROOT, SERVICES, RunningShop, until
 from tests.support.amount import cases
 
 DATABASES = ("sqlite", "postgresql")
+BOTH_IN_LONG = pytest.mark.parametrize("where", cases(["sqlite"], DATABASES), indirect=True)
+"""The default run shows PostgreSQL with an order that is paid, with locks and with kills."""
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +113,7 @@ def test_an_order_is_paid_and_gives_points(shop: RunningShop) -> None:
     assert order_now(shop, "second", goods="apple", count=30, coupon="coupon-1")["state"] == "cancelled", "a used coupon"
 
 
+@BOTH_IN_LONG
 def test_a_failed_order_is_compensated_once_however_often_its_message_comes(shop: RunningShop) -> None:
     before = available(shop)
     wanted = {
@@ -134,6 +137,7 @@ def test_a_failed_order_is_compensated_once_however_often_its_message_comes(shop
     assert available(shop) == before
 
 
+@BOTH_IN_LONG
 def test_a_reservation_that_comes_after_its_cancellation_is_refused(shop: RunningShop) -> None:
     send(shop, Message("Orders", b"", tags="cancelled", keys="late"))
     until(lambda: all("late" in rows for rows in shop.books().reservations.values()))
@@ -142,6 +146,7 @@ def test_a_reservation_that_comes_after_its_cancellation_is_refused(shop: Runnin
     assert changes(shop, "late") == dict.fromkeys(("stock", "coupon", "balance"), [])
 
 
+@BOTH_IN_LONG
 def test_a_payment_is_kept_in_the_local_message_table_until_a_broker_has_its_message(shop: RunningShop) -> None:
     amount = order_now(shop, "offline", goods="book", count=1)["amount"]
     shop.mq.kill()
@@ -157,6 +162,7 @@ def test_a_payment_is_kept_in_the_local_message_table_until_a_broker_has_its_mes
     assert state(shop, "offline") == "paid"
 
 
+@BOTH_IN_LONG
 def test_an_unpaid_order_times_out_after_half_an_hour_and_a_late_payment_is_refunded(shop: RunningShop) -> None:
     before = available(shop)
     amount = order_now(shop, "unpaid", goods="book", count=2, coupon="coupon-3")["amount"]
@@ -172,6 +178,7 @@ def test_an_unpaid_order_times_out_after_half_an_hour_and_a_late_payment_is_refu
     assert available(shop) == before
 
 
+@BOTH_IN_LONG
 def test_the_broker_asks_for_an_end_that_it_did_not_get(shop: RunningShop) -> None:
     """The half message of an order that has been cancelled, left by a process that died."""
 
@@ -338,6 +345,7 @@ def test_the_books_are_balanced_after_kills(shop: RunningShop, request: pytest.F
     assert "paid" in states(shop) and states(shop) <= {"paid", "cancelled"}
 
 
+@BOTH_IN_LONG
 def test_a_message_is_tried_three_times_then_it_is_a_dead_letter(shop: RunningShop) -> None:
     """Last in this file, because its order stays a problem of the books."""
     send(shop, Message("Payments", b"not JSON", tags="paid", keys="broken"))
