@@ -1,5 +1,6 @@
 """Reading a topic through its queues: the same rows as a scan, with few bytes read, whatever the state of the queues."""
 
+import copy
 import logging
 import re
 import shutil
@@ -16,6 +17,7 @@ from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CHECKPOINT_FILE_SIZE, 
 from pocketmq.store.offline import file_bytes
 from pocketmq.store.offline.log_walk import WINDOW_SIZE
 from tests.spark_analytics.spark_logs import LogBuilder, expected_records, read, spark_schema, write_queues
+from tests.support.amount import cases
 
 pytestmark = pytest.mark.spark
 
@@ -30,8 +32,9 @@ def small_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "GAP_LOCAL", 256)
 
 
+@pytest.fixture(scope="module")
 def rare_log() -> LogBuilder:
-    """Create a log of 10,000 records, every hundredth of topic Rare."""
+    """Return a log of 10,000 records, every hundredth of topic Rare."""
     log = LogBuilder(FILE_SIZE)
     for number in range(10_000):
         log.append(
@@ -41,13 +44,19 @@ def rare_log() -> LogBuilder:
 
 
 @pytest.fixture(scope="module")
-def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    log = rare_log()
+def rare(rare_log: LogBuilder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    log = copy.copy(rare_log)
     assert len(log.files) > 1
-    # Remove the unwritten part: the search for the log's end would read it, which would be most of the bytes read.
+    # Without the unwritten part: the search for the log's end would read it, which would be most of the bytes read.
     base, data = log.files[-1]
-    log.files[-1] = (base, data[: log.position])
+    log.files = [*log.files[:-1], (base, data[: log.position])]
     return write_queues(log.write(tmp_path_factory.mktemp("rare")))
+
+
+@pytest.fixture(scope="module")
+def whole(rare_log: LogBuilder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of the log with its unwritten part."""
+    return write_queues(rare_log.write(tmp_path_factory.mktemp("whole")))
 
 
 def counted(store: Path, **options: Any) -> tuple[list[dict[str, Any]], int]:
@@ -186,8 +195,10 @@ def _elsewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_remove, _hole, _noise, _elsewhere])
-def test_damaged_queues_are_not_relied_upon(tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any) -> None:
-    store = write_queues(rare_log().write(tmp_path))
+def test_damaged_queues_are_not_relied_upon(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any
+) -> None:
+    store = Path(shutil.copytree(whole, tmp_path / "store"))
     damage(store / "consumequeue" / "Rare" / "3" / f"{0:020}")
     if damage is _remove:
         (store / "consumequeue" / "Rare" / "3").rmdir()
@@ -205,10 +216,9 @@ def test_topic_with_most_of_the_log_is_scanned(rare: Path, monkeypatch: pytest.M
     assert rows == scanned == rows_of_topic(rare, "T0")
 
 
-def test_damage_between_wanted_records_is_not_noticed(tmp_path: Path) -> None:
-    log = rare_log()
-    store = write_queues(log.write(tmp_path))
-    begin, end = log.physical_offsets[20:22]
+def test_damage_between_wanted_records_is_not_noticed(whole: Path, rare_log: LogBuilder, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(whole, tmp_path / "store"))
+    begin, end = rare_log.physical_offsets[20:22]
     with open(store / "commitlog" / f"{0:020}", "r+b") as stream:
         stream.seek(begin)
         stream.write(bytes(end - begin))
@@ -233,7 +243,7 @@ def test_planning_with_queues_does_not_scan_the_log(tmp_path: Path) -> None:
     assert planned[0] >= log.physical_offsets[-1]
     # The walk's first window, and the rest of the file, which must contain no further record.
     assert planned[1] < FILE_SIZE - log.position + (64 << 10) + 10_000
-    for split_size in (100, 5000, 1 << 30):
+    for split_size in cases((2000, 1 << 30), (100, 5000, 1 << 30)):
         assert read(store, *NAMES, maxPartitionBytes=split_size) == every
 
 
