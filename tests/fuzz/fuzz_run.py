@@ -65,8 +65,10 @@ class Row(NamedTuple):
 class Job:
     """Fuzzing process of one target; its count of inputs is in memory shared with this process."""
 
-    def __init__(self, target: Target, inputs: int, seed: int, folder: Path, findings: Path) -> None:
-        self.target, self.planned, self.seed = target, inputs, seed
+    def __init__(
+        self, target: Target, inputs: int, seed: int, folder: Path, findings: Path, grown_seeds: int = GROWN_SEEDS
+    ) -> None:
+        self.target, self.planned, self.seed, self.grown_seeds = target, inputs, seed, grown_seeds
         self.corpus, self.findings, self.output = folder / target.name, findings / target.name, folder / f"{target.name}.txt"
         self._shared = mmap(-1, 8)
         self.pid, self.started_s, self.seconds, self.status, self.rounds = 0, 0.0, 0.0, 0, 0
@@ -109,7 +111,7 @@ class Job:
         watch = Watch(target, self.findings, self._count)
         seeds = target.seeds()
         # Grown seeds are always run, so that the cost they show does not depend on the random choices of the run.
-        for data in random.Random(self.seed).sample(seeds, min(len(seeds), GROWN_SEEDS)) + seeds[-LAST_SEEDS:]:
+        for data in random.Random(self.seed).sample(seeds, min(len(seeds), self.grown_seeds)) + seeds[-LAST_SEEDS:]:
             watch.grown_each_way(data, 2)
 
         def mutated(data: bytes, size_max: int, seed: int) -> bytes:
@@ -221,6 +223,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--targets", default=",".join(TARGETS), help="names separated by commas (default: all)")
     parser.add_argument("--weights", type=_weights, default={}, help="other shares, such as names=5,frames=0.5")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--grown-seeds", type=int, default=GROWN_SEEDS, help="seeds at random that each target grows")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="folder for findings")
     parser.add_argument("--keep-corpus", action="store_true", help="update tests/fuzz/corpus from the inputs of this run")
@@ -239,7 +242,10 @@ def main() -> int:
     asked.findings.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         inputs = shares(names, asked.inputs, asked.weights)
-        jobs = [Job(TARGETS[name], inputs[name], asked.seed, Path(folder), asked.findings.absolute()) for name in names]
+        findings_folder = asked.findings.absolute()
+        jobs = [
+            Job(TARGETS[name], inputs[name], asked.seed, Path(folder), findings_folder, asked.grown_seeds) for name in names
+        ]
         rows = list(_with_progress(jobs, asked))
         if asked.keep_corpus:
             for job in jobs:

@@ -16,13 +16,14 @@ from tests.fuzz.fuzz_mutators import grow_frames, join_frames, mutate_frames, mu
 from tests.fuzz.fuzz_oracle import Target, Watch
 from tests.support.amount import cases
 
-INPUTS, SEED = cases(700, 8_000), 32
+INPUTS, SEED, GROWN_SEEDS = cases(700, 8_000), 32, cases(4, 24)
 CORPUS_SIZE_MAX = 300_000
 
 
 def test_short_run_of_all_targets_finds_nothing(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris has wheels for Linux on x86-64 only")
     command = [sys.executable, "-m", "tests.fuzz.fuzz_run", "--inputs", str(INPUTS), "--seed", str(SEED), "--plain"]
+    command += ["--grown-seeds", str(GROWN_SEEDS)]
     done = subprocess.run(
         [*command, "--findings", str(tmp_path / "findings")], cwd=Path(__file__).parents[2], capture_output=True,
         text=True, timeout=280
