@@ -119,7 +119,7 @@ SLOW_FILES = frozenset(
 
 
 SPARK_ANALYTICS = "tests/spark_analytics/"
-NO_SESSION = ("bodies", "broker_names", "cluster", "connect", "coordinates", "log_end", "log_reading", "lost_bytes",
+NO_SESSION = ("bodies", "broker_names", "cluster", "connect", "log_end", "log_reading", "lost_bytes",
               "newcomer", "notebook", "options", "page", "queue_pruning", "session", "stream_backfill", "stream_kill",
               "worker_daemon")  # fmt: skip
 """Files of `SPARK_ANALYTICS` whose tests do not use the shared Spark session: `test_spark_X.py`, `test_jvm_X.py`."""

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -45,6 +46,24 @@ def test_jar_has_its_pom(java_built: bool, tmp_path: Path, capsys: pytest.Captur
     assert (project["groupId"], project["artifactId"], project["version"]) == ("pocketmq", "pocketmq-spark", __version__)
 
 
+def test_spark_resolves_the_coordinates_to_the_jar(
+    jvm_spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The step of `spark-submit --packages`, in a JVM that is there already."""
+    package = installed(capsys, tmp_path / ".m2" / "repository")
+    java = jvm_spark._jvm
+    home = java.System.getProperty("user.home")
+    java.System.setProperty("user.home", str(tmp_path))
+    try:
+        resolve = java.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
+        found = resolve(True, None, package, None, str(tmp_path / "ivy"), java.scala.Option.empty())
+    finally:
+        java.System.setProperty("user.home", home)
+    (jar,) = (Path(found.apply(number)) for number in range(found.size()))
+    assert jar.is_relative_to(tmp_path) and jar.read_bytes() == JAR.read_bytes()
+
+
+@pytest.mark.long
 def test_spark_submit_finds_the_jar_by_its_coordinates(
     java_built: bool, golden_stores: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
