@@ -102,6 +102,16 @@ def test_each_record_is_returned_once_across_files(live: LiveLog) -> None:
     assert query.offset == {"physicalOffset": live.end} == query.reader.reportLatestOffset()
 
 
+def test_a_query_may_begin_before_the_first_message(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").touch()  # a new broker has no folder commitlog until something is sent
+    query = Query(tmp_path)
+    assert query.batch() == []
+    live = LiveLog(tmp_path)
+    assert query.batch() + Query(tmp_path, query.offset).batch() == []
+    written = live.append(3)
+    assert query.batch() == written
+
+
 def test_query_continues_from_its_checkpoint(live: LiveLog) -> None:
     first = Query(live.store)
     live.append(70)

@@ -14,7 +14,7 @@ from tests.support.amount import cases
 
 pytestmark = pytest.mark.spark
 
-STORES = 120
+STORES = cases(60, 120)
 SHOWN = ("physicalOffset", "storePath", "topic", "body", "_corrupt_record")
 SHOWN_BY_PYTHON = (*SHOWN[:-1], "_corrupt_record binary")
 
@@ -93,7 +93,7 @@ def test_failfast_names_the_same_damage(jvm_spark: Any, damaged_stores: list[Pat
 def test_topics_read_through_queues_of_damaged_stores(jvm_spark: Any, tmp_path: Path) -> None:
     random_ = random.Random(7)
     stores = []
-    for number in range(40):
+    for number in range(cases(14, 40)):
         log = LogBuilder(1500, 900, 1500)
         for record in range(30):
             log.append(b"y" * random_.choice((0, 80, 300)), "ABC"[record % 3], {"TAGS": str(record % 2)})

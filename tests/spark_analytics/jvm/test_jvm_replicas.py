@@ -18,7 +18,7 @@ from tests.support.amount import cases
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("seed", range(cases(4, 12)))
+@pytest.mark.parametrize("seed", range(cases(2, 12)))
 def test_all_readers_read_the_same_records_of_several_copies(jvm_spark: Any, tmp_path: Path, seed: int) -> None:
     stores = replicas(tmp_path, seed)
     for options in (
