@@ -99,7 +99,6 @@ LONGEST_FILES = (
     "test_shop.py",
     "test_pocketmq_command_line.py",
     "test_client_push.py",
-    "test_spark_notebook.py",
     "test_rocketmq_examples.py",
 )
 """The slowest test files, slowest first. They run first: one started last would leave the other worker processes idle."""
@@ -120,7 +119,7 @@ SLOW_FILES = frozenset(
 
 SPARK_ANALYTICS = "tests/spark_analytics/"
 NO_SESSION = ("bodies", "broker_names", "cluster", "connect", "log_end", "log_reading", "lost_bytes",
-              "newcomer", "notebook", "options", "page", "queue_pruning", "session", "stream_backfill", "stream_kill",
+              "newcomer", "options", "page", "queue_pruning", "session", "stream_backfill", "stream_kill",
               "worker_daemon")  # fmt: skip
 """Files of `SPARK_ANALYTICS` whose tests do not use the shared Spark session: `test_spark_X.py`, `test_jvm_X.py`."""
 
