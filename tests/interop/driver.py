@@ -179,12 +179,12 @@ class Driver:
         fields = {"handle": message.properties["POP_CK"], "invisibleMs": invisible_ms, **who}
         return str(self.call("changeInvisible", address=address, topic=message.topic, group=group, **fields))
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = 20) -> None:
         """Ends the driver with all clients that still run in it."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
         self._reader.join(5)

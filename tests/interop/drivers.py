@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ import pytest
 
 from tests.interop import toolchain
 from tests.interop.driver import Driver
-from tests.interop.servers import JAVA_OPTIONS, Cluster
+from tests.interop.servers import JAVA_OPTIONS, Cluster, Pocketmq
+from tests.patience import PATIENCE_S
 from tests.support.amount import cases
 
 CLIENTS = ("java_4_9_4", "java_5_5_0", "go_v2")
@@ -75,4 +77,27 @@ class Drivers:
             return [sys.executable, Path(__file__).with_name("cpp_driver.py")]
         version = toolchain.JAVA_VERSIONS[client]
         class_path = f"{toolchain.java_classes(version)}:{toolchain.jars(version)}/*"
-        return ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", "-cp", class_path, "Driver"]
+
+        def command(home: Path, classes: str) -> list[str | Path]:
+            return ["java", *JAVA_OPTIONS, "-Xmx256m", classes, f"-Duser.home={home}", "-cp", class_path, "Driver"]
+
+        def record(target: Path) -> None:
+            _use(command(target / "home", toolchain.recording(target)), target / "home")
+
+        return command(home, toolchain.class_archive(client, class_path, record))
+
+
+def _use(command: list[str | Path], home: Path) -> None:
+    """Send and consume with a driver at servers of its own."""
+    cluster = Cluster(home, Pocketmq())
+    try:
+        cluster.start_broker()
+        driver = Driver([*command, cluster.namesrv_address, cluster.broker_name], home, {**os.environ, "HOME": str(home)})
+        driver.start_producer("p")
+        driver.send("p", "T", ["body"])
+        driver.start_consumer("c", "G", "T")
+        driver.wait_for("c", 1)
+        driver.close(PATIENCE_S)
+    finally:
+        cluster.close()
+    shutil.rmtree(home)

@@ -1,6 +1,7 @@
 """The real mqadmin, with many commands in one JVM, because starting a JVM takes far longer than a command."""
 
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -8,24 +9,41 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pocketmq.cli import child_process
-from tests.interop.servers import JAVA_OPTIONS, write_logback
-from tests.interop.toolchain import mqadmin_class_path
+from tests.interop.servers import JAVA_OPTIONS, Cluster, Pocketmq, write_logback
+from tests.interop.toolchain import class_archive, mqadmin_class_path, recording
 from tests.patience import PATIENCE_S
 
 
 class Mqadmin:
-    def __init__(self, home: Path, version: str = "4.9.4", **more_env: str) -> None:
+    def __init__(self, home: Path, version: str = "4.9.4", recorded: Path | None = None, **more_env: str) -> None:
+        """`recorded`: a folder into which the JVM writes an archive of its classes; by default it loads them from one."""
         self.home = home
         self.version = version
         write_logback(home, "tools")
-        command = ["java", *JAVA_OPTIONS, "-Xmx256m", f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",
-                   "-cp", mqadmin_class_path(version), "MqadminShell"]  # fmt: skip
+        class_path = mqadmin_class_path(version)
+        classes = recording(recorded) if recorded else class_archive(f"mqadmin-{version}", class_path, self._record)
+        command = ["java", *JAVA_OPTIONS, "-Xmx256m", classes, f"-Duser.home={home}", f"-Djava.io.tmpdir={home}",
+                   "-cp", class_path, "MqadminShell"]  # fmt: skip
         self._errors = (home / "mqadmin.err").open("wb")
         self._lock = threading.Lock()
         self._process = child_process.start_program(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=home,
             env={**os.environ, "ROCKETMQ_HOME": str(home), **more_env},
         )  # fmt: skip
+
+    def _record(self, target: Path) -> None:
+        home = target / "home"
+        cluster = Cluster(home, Pocketmq())
+        shell = Mqadmin(home, self.version, target)
+        try:
+            cluster.start_broker()
+            shell.run(cluster.namesrv_address, "updateTopic", "-b", cluster.broker_address, "-t", "T")
+            for command in ("topicStatus", "topicRoute"):
+                shell.run(cluster.namesrv_address, command, "-t", "T")
+        finally:
+            shell.close(PATIENCE_S)
+            cluster.close()
+        shutil.rmtree(home)
 
     def run(self, namesrv_address: str, command: str, *arguments: str) -> str:
         """Runs a command and returns its output, including stack traces. Commands of all threads run one at a time."""
@@ -58,11 +76,11 @@ class Mqadmin:
             printed.append(line)
         raise RuntimeError(f"mqadmin {words[0]} ended its JVM: {b''.join(printed)!r}")
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = 10) -> None:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

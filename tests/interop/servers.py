@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pocketmq.cli import child_process
-from tests.interop.toolchain import class_archive, jars
+from tests.interop.toolchain import class_archive, jars, recording
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,7 @@ BROKER_NAME = "broker-interop"
 COMMIT_LOG_FILE_SIZE = 16 << 20
 APACHE_BESIDE = (-2, 1)  # its fast port and its HA port
 POCKETMQ_BESIDE = (0, 1)  # the port itself and its HA port
+UNUSED_ADDRESS = "127.0.0.1:1"
 START_ATTEMPTS = 5
 TRANSIENT_START_ERRORS = "BindException", '"localHost" is null'
 """Errors after which Apache's broker is started again: another process took one of its ports, or another test removed a
@@ -47,6 +48,8 @@ JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
+    "-Xlog:disable",
+    "-Xlog:all=warning:stderr",  # the standard output belongs to the program
 )
 AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200, "timerFlushIntervalMs": 60_000}
 """Settings of Apache's 5.x brokers. With the default transactionMetricFlushInterval they loop without a pause for ten
@@ -144,7 +147,7 @@ class Apache:
     name = "apache"
 
     def __init__(self, version: str = "4.9.4", recorded: Path | None = None) -> None:
-        """`recorded`: an archive that the JVM of a broker writes at its end; by default it loads its classes from one."""
+        """`recorded`: a folder into which each JVM writes an archive of its classes; by default it loads them from one."""
         self.version = version
         self.is_4 = version.startswith("4.")
         self._recorded = recorded
@@ -176,34 +179,35 @@ class Apache:
 
     def _start(self, folder: Path, name: str, main_class: str, config: Path, items: dict[str, object]) -> ServerProcess:
         write_logback(folder, name, self.version)
-        libraries = self._libraries(name)
+        class_path = f"{jars(self._libraries(name))}/*"
         heap = ("-Xms512m", "-Xmx512m") if name == "broker" else ("-Xms64m", "-Xmx128m")
         if not any(key.startswith("tls.") for key in items):
             items = {**items, **WITHOUT_TLS}
-        classes = (self._classes(),) if name == "broker" else ()
-        command = ["java", *JAVA_OPTIONS, *heap, *classes, f"-Duser.home={folder}",
+        classes = recording(self._recorded) if self._recorded else self._archive(name, class_path)
+        command = ["java", *JAVA_OPTIONS, *heap, classes, f"-Duser.home={folder}",
                    f"-Drmq.logback.configurationFile={folder}/conf/logback_{name}.xml",
                    *(f"-D{key}={value}" for key, value in items.items() if key.startswith(("tls.", "rocketmq."))),
-                   "-cp", f"{jars(libraries)}/*", main_class, "-c", str(config)]  # fmt: skip
+                   "-cp", class_path, main_class, "-c", str(config)]  # fmt: skip
         return ServerProcess(command, folder / f"{name}.log", {**os.environ, "ROCKETMQ_HOME": str(folder)})
 
     def _libraries(self, name: str) -> str:
         return self.version if self.is_4 else f"{self.version}-{name}"
 
-    def _classes(self) -> str:
-        """Return the option for the archive of a broker's classes."""
-        if self._recorded:
-            return f"-XX:ArchiveClassesAtExit={self._recorded}"
-        return f"-XX:SharedArchiveFile={class_archive(self._libraries('broker'), self._record)}"
+    def _archive(self, name: str, class_path: str) -> str:
+        """Return the option for the archive of a server's classes."""
 
-    def _record(self, target: Path) -> None:
-        home = target / "home"
-        home.mkdir()
-        paths: dict[str, object] = {"storePathRootDir": home / "store", "storePathCommitLog": home / "store" / "commitlog"}
-        unused_address = "127.0.0.1:1"
-        broker, _ = Apache(self.version, target / "classes.jsa").start_broker(home, unused_address, paths, None)
-        broker.stop()
-        shutil.rmtree(home)
+        def record(target: Path) -> None:
+            home, recorded = target / "home", Apache(self.version, target)
+            home.mkdir()
+            if name == "namesrv":
+                server, _ = recorded.start_namesrv(home, {})
+            else:
+                paths: dict[str, object] = {"storePathRootDir": home / "store", "storePathCommitLog": home / "store" / "log"}
+                server, _ = recorded.start_broker(home, UNUSED_ADDRESS, paths, None)
+            server.stop()
+            shutil.rmtree(home)
+
+        return class_archive(f"{name}-{self.version}", class_path, record)
 
 
 def start_proxy(folder: Path, namesrv_address: str, **more: object) -> tuple[ServerProcess, str]:

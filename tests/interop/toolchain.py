@@ -21,6 +21,7 @@ CACHE = Path(os.environ.get("POCKETMQ_CACHE") or Path.home() / ".cache" / "pocke
 CPP_PACKAGE = "rocketmq==0.4.4"  # of November 2019, the only wheel that contains the C++ client
 JAVA_VERSIONS = {"java_4_9_4": "4.9.4", "java_5_5_0": "5.5.0"}
 DOWNLOAD_TIMEOUT_S = 900
+ARCHIVE = "classes.jsa"
 QUICK_MAVEN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Maven runs for seconds only: a quick start matters more than peak speed."""
 
@@ -56,7 +57,7 @@ def jars_of(pom: Path, name: str) -> Path:
 
 
 def java_classes(version: str) -> Path:
-    """Return the folder with the Java driver, compiled against one version."""
+    """Return the jar with the Java driver, compiled against one version."""
     beside = [] if version == "4.9.4" else [HERE / "java" / "PopClient.java"]
     return _compiled(version, [HERE / "java" / "Driver.java", *beside], "driver")
 
@@ -68,7 +69,7 @@ def mqadmin_class_path(version: str) -> str:
 
 
 def sql92_classes(version: str) -> Path:
-    """Return the folder with the program that runs RocketMQ's own SQL92 filter; `version` must have the broker's jars."""
+    """Return the jar with the program that runs RocketMQ's own SQL92 filter; `version` must have the broker's jars."""
     return _compiled(version, [HERE / "java" / "Sql92Verdicts.java"], "SQL92 verdicts")
 
 
@@ -100,20 +101,29 @@ def project_binary(folder: Path) -> Path:
     return made_once(built, f"example {name}", build) / "tour"
 
 
-def class_archive(version: str, record: Callable[[Path], None]) -> Path:
-    """Return an archive from which the JVM loads the classes of Apache's broker: a start without it takes twice the CPU.
+def class_archive(name: str, class_path: str, record: Callable[[Path], None]) -> str:
+    """Return the options for an archive from which a JVM loads its classes: a start without it takes twice the CPU.
 
-    `record` runs the broker once, and has the JVM write `classes.jsa` into a folder. The archive is of use to the JVM that
-    wrote it only, and with the same jars.
+    `record` runs the program once with `recording`, which writes the archive into a folder. The archive is of use to the JVM
+    that wrote it only, and with the same class path.
     """
     require_java()
     java = Path(shutil.which("java") or "").resolve()
-    times = [path.stat().st_mtime_ns for path in (java, jars(version))]
-    made_with = hashlib.sha256(f"{java} {times}".encode()).hexdigest()[:12]
-    return (
-        made_once(CACHE / "interop" / f"classes-{version}-{made_with}", f"class archive of {version}", record)
-        / "classes.jsa"
-    )
+    parts = [Path(part.removesuffix("/*")) for part in class_path.split(":")]
+    times = [path.stat().st_mtime_ns for path in (java, *parts)]
+    made_with = hashlib.sha256(f"{java} {class_path} {times}".encode()).hexdigest()[:12]
+
+    def complete(target: Path) -> None:
+        record(target)
+        assert (target / ARCHIVE).exists(), f"the JVM of {name} wrote no archive"
+
+    folder = made_once(CACHE / "interop" / f"classes-{name}-{made_with}", f"class archive of {name}", complete)
+    return f"-XX:SharedArchiveFile={folder / ARCHIVE}"
+
+
+def recording(folder: Path) -> str:
+    """Return the option with which a JVM writes the archive of its classes into a folder when it ends."""
+    return f"-XX:ArchiveClassesAtExit={folder / ARCHIVE}"
 
 
 def _compiled(version: str, sources: list[Path], what: str) -> Path:
@@ -121,12 +131,14 @@ def _compiled(version: str, sources: list[Path], what: str) -> Path:
 
 
 def compiled(name: str, libraries: Path, sources: list[Path], what: str) -> Path:
-    """Return the folder with the classes of Java sources, compiled against the jars in a folder."""
+    """Return a jar of Java sources, compiled against the jars in a folder. (A JVM archives no classes of folders.)"""
 
     def compile_into(target: Path) -> None:
-        run("javac", "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*", "-d", target, *sources)
+        run("javac", "-nowarn", "-Xlint:none", "-cp", f"{libraries}/*", "-d", target / "classes", *sources)
+        run("jar", "--create", "--file", target / "classes.jar", "-C", target / "classes", ".")
 
-    return made_once(CACHE / "interop" / f"java-{name}-{digest(sources)}", f"Java {name} {what}", compile_into)
+    made = made_once(CACHE / "interop" / f"jar-{name}-{digest(sources)}", f"Java {name} {what}", compile_into)
+    return made / "classes.jar"
 
 
 def go_driver() -> Path:
