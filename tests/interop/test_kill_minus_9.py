@@ -28,7 +28,7 @@ KEYS_ASKED = 300
 ONE_IN_DELAYED = 8
 
 
-@pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.fixture(params=cases(["SYNC_FLUSH"], ["SYNC_FLUSH", "ASYNC_FLUSH"]))
 def killed(request: pytest.FixtureRequest, flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(tmp_path_factory.mktemp("killed"), flavour, flushDiskType=request.param, **SMALL_FILES)
     yield running

@@ -84,8 +84,8 @@ def same_logs(master: Cluster, slave: Cluster, end: int) -> bool:
 
 
 PAIRS = [
-    (Pocketmq(), Apache("4.9.4")), (Apache("5.5.0"), Pocketmq()), (Pocketmq(), Pocketmq()),
-    *cases([], [(Pocketmq(), Apache("5.5.0")), (Apache("4.9.4"), Pocketmq())]),
+    (Pocketmq(), Apache("4.9.4")), (Apache("5.5.0"), Pocketmq()),
+    *cases([], [(Pocketmq(), Pocketmq()), (Pocketmq(), Apache("5.5.0")), (Apache("4.9.4"), Pocketmq())]),
 ]  # fmt: skip
 
 
