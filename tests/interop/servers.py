@@ -55,6 +55,10 @@ AT_5: dict[str, object] = {"transactionMetricFlushInterval": 200, "timerFlushInt
 """Settings of Apache's 5.x brokers. With the default transactionMetricFlushInterval they loop without a pause for ten
 seconds; with the default timerFlushIntervalMs they compare the whole timer wheel with its file each second, which takes a
 quarter of a core. A clean stop saves the timers in any case."""
+WITHOUT_TIMERS: dict[str, object] = {"timerWheelEnable": "false"}
+"""Settings of a broker without timer messages. With them, 5.x prepares a wheel of 37 MiB at each start, and goes over it."""
+SAVING_TIMERS: dict[str, object] = {"timerFlushIntervalMs": 1000}
+"""Settings of a broker whose saved timers a test waits for; the next one on the store needs none of them."""
 WITHOUT_TLS = {"tls.server.mode": "disabled"}
 """Setting of an Apache server whose clients do not use TLS. Without it, the server generates a key and a certificate at each
 start, which takes several times as long as the rest of the start."""

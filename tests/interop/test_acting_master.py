@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
+from tests.interop.servers import WITHOUT_TIMERS, Apache, Cluster, Flavour, Pocketmq
 from tests.interop.test_replication import log_end, wait_until
 from tests.interop.test_store_exchange import CONFIG
 from tests.interop.wire import Connection
@@ -56,7 +56,7 @@ def start(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         clusters = []
         for role, flavour in zip(roles, (master, slave, master), strict=True):
             folder: Path = tmp_path_factory.mktemp(f"broker-{role['brokerName']}")
-            settings = ACTING | role if isinstance(flavour, Pocketmq) else ACTING | config | role
+            settings = ACTING | role if isinstance(flavour, Pocketmq) else ACTING | WITHOUT_TIMERS | config | role
             clusters.append(Cluster(folder, flavour, None, joined, **settings))
             made.append(clusters[-1])
         for cluster in (clusters[2], *clusters[:2]):

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.patience import wait
-from tests.interop.servers import BROKER_NAME, Apache, Cluster, Flavour, Pocketmq
+from tests.interop.servers import BROKER_NAME, SAVING_TIMERS, Apache, Cluster, Flavour, Pocketmq
 from tests.interop.toolchain import jars
 from tests.interop.wire import SUCCESS, Answer, Connection, Record, records
 from tests.patience import PATIENCE_S
@@ -38,7 +38,6 @@ CASES = [("pocketmq", "stop"), ("apache", "kill"), *cases([], [("pocketmq", "kil
 INVISIBLE_MS, LATER_MS = 8_000, 24_000
 CONFIG: dict[str, object] = {
     "timerWheelEnable": "true",
-    "timerFlushIntervalMs": 1000,
     "flushConsumerOffsetInterval": 500,
     "diskMaxUsedSpaceRatio": 95,
 }
@@ -46,7 +45,7 @@ CONFIG: dict[str, object] = {
 
 def run(folder: Path, first: str, ending: str) -> None:
     """Run the exchange. Raises AssertionError for a wrong result."""
-    cluster = Cluster(folder, Pocketmq(), **CONFIG)
+    cluster = Cluster(folder, Pocketmq(), **CONFIG, **SAVING_TIMERS)
     second = "apache" if first == "pocketmq" else "pocketmq"
     try:
         cluster.start_broker(_flavour(first))
@@ -62,6 +61,7 @@ def run(folder: Path, first: str, ending: str) -> None:
                 lambda: _timers_written(folder)[0] > taken_ms and _is_revive_written(folder), "revived messages", PATIENCE_S
             )
         cluster.stop_broker() if ending == "stop" else cluster.kill_broker()
+        cluster.config = CONFIG
         cluster.start_broker(_flavour(second))
         with Connection(cluster.broker_address) as connection:
             _second_life(connection, later_ms)

@@ -20,7 +20,7 @@ import pytest
 
 from tests.interop.cpu_wait import CpuWait
 from tests.interop.patience import wait
-from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
+from tests.interop.servers import SAVING_TIMERS, Apache, Cluster, Flavour, Pocketmq
 from tests.interop.toolchain import jars
 from tests.interop.wire import RECALL_MESSAGE, Answer, Connection, Record
 from tests.patience import PATIENCE_S
@@ -33,7 +33,6 @@ WINDOW_S = 12
 CONFIG: dict[str, object] = {
     "timerRollWindowSlot": WINDOW_S,
     "timerWheelEnable": "true",
-    "timerFlushIntervalMs": 1000,
     "recallMessageEnable": "true",
     "mappedFileSizeTimerLog": 1 << 20,
     "diskMaxUsedSpaceRatio": 95,
@@ -84,7 +83,7 @@ class TimerExchange:
 
         The last due times are `extra_s` seconds later than estimated to be necessary.
         """
-        self.cluster = Cluster(folder, Pocketmq(), **CONFIG)
+        self.cluster = Cluster(folder, Pocketmq(), **CONFIG, **SAVING_TIMERS)
         flavours: dict[str, Flavour] = {"pocketmq": Pocketmq(), "apache": Apache("5.5.0")}
         self.first, self.second = flavours[first], flavours["apache" if first == "pocketmq" else "pocketmq"]
         self.ending = ending
@@ -168,6 +167,7 @@ class TimerExchange:
         return found
 
     def _second_life(self) -> None:
+        self.cluster.config = CONFIG
         self._start(self.second)
         self.ready_ms = _now_ms()
         with self._connect() as connection:
