@@ -164,9 +164,18 @@ class Driver:
         fields = {"count": count, "invisibleMs": 60_000, "pollMs": poll_ms, "attemptId": attempt_id, **who}
         return [Received(**item) for item in self.call("pop", address=address, topic=topic, group=group, **fields)]
 
-    def pop(self, address: str, topic: str, group: str, count: int, invisible_ms: int, poll_ms: int = 0) -> list[Received]:
-        """Pops messages of all queues."""
-        fields = {"count": count, "invisibleMs": invisible_ms, "pollMs": poll_ms, "attemptId": ""}
+    def pop(
+        self,
+        address: str,
+        topic: str,
+        group: str,
+        count: int,
+        invisible_ms: int,
+        poll_ms: int = 0,
+        broker: str | None = None,
+    ) -> list[Received]:
+        """Pops messages of all queues. `broker`: the broker's name, if it is not the one that the driver was started for."""
+        fields = {"count": count, "invisibleMs": invisible_ms, "pollMs": poll_ms, "attemptId": "", "broker": broker}
         return [Received(**item) for item in self.call("pop", address=address, topic=topic, group=group, **fields)]
 
     def acknowledge(self, address: str, group: str, message: Received, **who: str) -> str:

@@ -29,7 +29,7 @@ class Priorities:
     """A topic of type PRIORITY on a broker, a producer, and a group that pops."""
 
     def __init__(self, client: Driver, cluster: Cluster, name: Callable[[str], str]) -> None:
-        self.client, self.address = client, cluster.broker_address
+        self.client, self.address, self.broker = client, cluster.broker_address, cluster.broker_name
         self.topic, self.group, self.producer = name("topic"), name("g"), name("p")
         with Connection(self.address) as connection:
             connection.create_topic(self.topic, QUEUES, attributes="+message.type=PRIORITY")
@@ -49,7 +49,7 @@ class Priorities:
         return [message.body for message in self.received(count, invisible_ms, poll_ms)]
 
     def received(self, count: int, invisible_ms: int, poll_ms: int = 0) -> list[Received]:
-        return self.client.pop(self.address, self.topic, self.group, count, invisible_ms, poll_ms)
+        return self.client.pop(self.address, self.topic, self.group, count, invisible_ms, poll_ms, self.broker)
 
     def collect(self, count: int, invisible_ms: int = INVISIBLE_MS) -> list[str | None]:
         """Pop one by one, waiting for each message."""
@@ -60,13 +60,15 @@ class Priorities:
 def clusters(
     drivers: Drivers, flavour: Flavour, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[dict[str, str]], Cluster]]:
-    """Starts servers with some settings, once for all tests that need the same."""
+    """Starts a broker with some settings, once for all tests that need the same; all have one name server and one client."""
     running: dict[tuple[tuple[str, str], ...], Cluster] = {}
 
     def cluster_with(settings: dict[str, str]) -> Cluster:
         key = tuple(sorted(settings.items()))
         if key not in running:
-            cluster = running[key] = Cluster(tmp_path_factory.mktemp("priority"), flavour, **settings)
+            first, name = next(iter(running.values()), None), f"broker-{len(running)}"
+            folder = tmp_path_factory.mktemp("priority")
+            cluster = running[key] = Cluster(folder, flavour, None, first, brokerName=name, **settings)
             cluster.start_broker(Apache("5.5.0") if flavour.name == "apache" else None)
         return running[key]
 

@@ -69,7 +69,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * recall    producer topic handle (5.3 and later)
  * request   producer topic body timeoutMs      sends, and waits for the reply
  * reply     producer body property.NAME...      replies to the request that had those properties
- * pop       address group topic count invisibleMs pollMs attemptId [accessKey secretKey]      messages of queue 0, in order;
+ * pop       address group topic count invisibleMs pollMs attemptId [broker accessKey secretKey]      messages of queue 0, in order;
  *           with an empty attemptId of all queues, in any order (5.x)
  * acknowledge, changeInvisible     address group topic handle [invisibleMs accessKey secretKey]      of a message from pop
  * push      name group topic [expression type=TAG|SQL92 model=CLUSTERING|BROADCASTING orderly from=first|last|timestamp
@@ -191,7 +191,7 @@ public final class Driver {
                     .invoke(producer(request), request.text("topic"), request.text("handle"));
             case "request": return ask(request);
             case "reply": return reply(request);
-            case "pop": return describe(popping(request).pop(request.text("address"), broker, request.texts()));
+            case "pop": return describe(popping(request).pop(request.text("address"), request.text("broker", broker), request.texts()));
             case "acknowledge": return popping(request).acknowledge(request.text("address"), request.texts());
             case "changeInvisible": return popping(request).changeInvisible(request.text("address"), broker, request.texts());
             case "push": return startPush(request);
