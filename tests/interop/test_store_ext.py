@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.interop.servers import Apache, Cluster, Pocketmq
+from tests.interop.servers import WITHOUT_TIMERS, Apache, Cluster, Pocketmq
 from tests.interop.wire import Connection
 from tests.interop.workload import wait_for_bodies
 from tests.support.amount import cases
@@ -28,7 +28,7 @@ def started(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     made: list[Cluster] = []
 
     def make(kind: str) -> Cluster:
-        made.append(Cluster(tmp_path_factory.mktemp("ext"), Pocketmq(), **KINDS[kind]))
+        made.append(Cluster(tmp_path_factory.mktemp("ext"), Pocketmq(), **KINDS[kind], **WITHOUT_TIMERS))
         return made[-1]
 
     yield make

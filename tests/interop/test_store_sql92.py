@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.store.format.layout import CONSUME_QUEUE_EXT_FIXED_STRUCT
-from tests.interop.servers import Apache, Cluster, Pocketmq
+from tests.interop.servers import WITHOUT_TIMERS, Apache, Cluster, Pocketmq
 from tests.interop.wire import Connection
 from tests.support.amount import cases
 
@@ -21,7 +21,12 @@ BITS = 112
 def cluster(apache: Apache, tmp_path: Path) -> Iterator[Cluster]:
     """PocketMQ's name server; the fixture `apache` skips the test if there is no Java."""
     made = Cluster(
-        tmp_path, Pocketmq(), enablePropertyFilter="true", enableConsumeQueueExt="true", enableCalcFilterBitMap="true"
+        tmp_path,
+        Pocketmq(),
+        **WITHOUT_TIMERS,
+        enablePropertyFilter="true",
+        enableConsumeQueueExt="true",
+        enableCalcFilterBitMap="true",
     )
     yield made
     made.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.patience import wait
-from tests.interop.servers import Apache, Cluster, Flavour, Pocketmq
+from tests.interop.servers import WITHOUT_TIMERS, Apache, Cluster, Flavour, Pocketmq
 from tests.interop.toolchain import jars
 from tests.interop.wire import CHECK_TRANSACTION_STATE, Connection, Record, record
 from tests.patience import PATIENCE_S
@@ -41,7 +41,7 @@ IMMUNITY_S = 8
 
 def run(folder: Path, first: str, second: str, ending: str) -> None:
     """Run the exchange. Raises AssertionError for a wrong result."""
-    cluster = Cluster(folder, Pocketmq(), **CONFIG)
+    cluster = Cluster(folder, Pocketmq(), **CONFIG, **WITHOUT_TIMERS)
     try:
         cluster.start_broker(_flavour(first))
         with Connection(cluster.broker_address) as connection:
