@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.interop.driver import Driver, DriverError, Received
-from tests.interop.drivers import CLIENTS, Drivers
+from tests.interop.drivers import CLIENTS, Drivers, each_language
 from tests.interop.servers import CLUSTER_NAME, Cluster
 from tests.interop.wire import GET_PRODUCER_CONNECTION_LIST, SUCCESS, Connection
 from tests.patience import PATIENCE_S
@@ -56,6 +56,7 @@ def wait_for_producer(connection: Connection, group: str, *, known: bool = True)
         time.sleep(0.05)
 
 
+@each_language
 def test_replies_in_time_too_late_and_to_a_dead_client(
     client: Driver, client_name: str, cluster: Cluster, drivers: Drivers, connection: Connection, topic: str,
     replier: Replier, named: Callable[[str], str],
