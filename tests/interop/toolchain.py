@@ -22,8 +22,8 @@ CPP_PACKAGE = "rocketmq==0.4.4"  # of November 2019, the only wheel that contain
 JAVA_VERSIONS = {"java_4_9_4": "4.9.4", "java_5_5_0": "5.5.0"}
 DOWNLOAD_TIMEOUT_S = 900
 ARCHIVE = "classes.jsa"
-QUICK_MAVEN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Maven runs for seconds only: a quick start matters more than peak speed."""
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of Maven and other programs that run for seconds only: a quick start matters more than peak speed."""
 
 
 class ToolchainMissing(Exception):
@@ -188,7 +188,7 @@ def made_once(folder: Path, what: str, make: Callable[[Path], None]) -> Path:
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> None:
-    env = {"MAVEN_OPTS": QUICK_MAVEN, "CGO_ENABLED": "0", **os.environ}
+    env = {"MAVEN_OPTS": QUICK_JVM, "CGO_ENABLED": "0", **os.environ}
     done = subprocess.run(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S
     )

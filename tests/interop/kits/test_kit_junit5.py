@@ -17,7 +17,7 @@ from tests.interop.kits import running
 from tests.support.amount import cases
 
 MAVEN = ("mvn", "-q", "-B", f"-Dmaven.repo.local={running.maven_repository()}")
-ENV = {"MAVEN_OPTS": toolchain.QUICK_MAVEN}
+ENV = {"MAVEN_OPTS": toolchain.QUICK_JVM}
 
 
 @contextmanager
@@ -44,7 +44,8 @@ def test_a_project_s_tests_use_the_extension(classes: Path, tmp_path: Path, vers
     project = running.project("junit5", tmp_path)
     (project / "src" / "test" / "java" / "shop" / "PageTest.java").write_text(running.example("java"))
     env = {**ENV, "POCKETMQ": str(running.program(tmp_path))}
-    running.run(*MAVEN, "test", f"-Drocketmq.version={version}", f"-DargLine=-Duser.home={tmp_path}", cwd=project, env=env)
+    options = f"-Drocketmq.version={version}", f"-DargLine=-Duser.home={tmp_path} {toolchain.QUICK_JVM}"
+    running.run(*MAVEN, "test", *options, cwd=project, env=env)
     reports = [path.read_text() for path in (project / "target" / "surefire-reports").glob("*.txt")]
     counts = [re.search(r"Tests run: (\d+), Failures: 0, Errors: 0, Skipped: 0", report) for report in reports]
     assert sum(int(count[1]) for count in counts if count) == 8, reports
@@ -52,7 +53,7 @@ def test_a_project_s_tests_use_the_extension(classes: Path, tmp_path: Path, vers
 
 def held(classes: Path) -> list[str]:
     """Return the command of a program that starts a server outside JUnit."""
-    return ["java", "-cp", str(classes), str(Path(__file__).parent / "junit5" / "Held.java")]
+    return ["java", *toolchain.QUICK_JVM.split(), "-cp", str(classes), str(Path(__file__).parent / "junit5" / "Held.java")]
 
 
 def test_the_server_ends_with_a_killed_jvm(classes: Path, tmp_path: Path) -> None:
