@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--write-mqadmin-page", action="store_true", help="write docs/mqadmin.md from what happened")
     group.addoption("--grpc-fronts", help="gRPC fronts to test instead of the usual ones, by comma: see grpc/fronts.py")
-    group.addoption("--kill-cycles", type=int, default=20, help="how often the broker is killed under load")
+    group.addoption("--kill-cycles", type=int, help="how often the broker is killed under load, instead of the usual times")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -66,7 +66,7 @@ class PlainLoad(Load):
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # long runs use hundreds of cycles
 async def test_kill_minus_9_under_load(killed: Cluster, pytestconfig: pytest.Config) -> None:
-    cycles = pytestconfig.getoption("--kill-cycles", default=cases(5, 20))
+    cycles = pytestconfig.getoption("--kill-cycles", default=None) or cases(5, 20)
     load, rng, began = PlainLoad(), random.Random(5), time.monotonic()
     for cycle in range(cycles):
         killed.start_broker()

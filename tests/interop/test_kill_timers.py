@@ -147,9 +147,8 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # long runs use hundreds of cycles
 async def test_kill_minus_9_with_timers(killed: Cluster, pytestconfig: pytest.Config) -> None:
-    cycles = (
-        pytestconfig.getoption("--kill-cycles", default=cases(8, 20)) // 2
-    )  # each takes longer than in test_kill_minus_9
+    # each takes longer than in test_kill_minus_9
+    cycles = (pytestconfig.getoption("--kill-cycles", default=None) or cases(8, 20)) // 2
     load, rng, began = TimerLoad(), random.Random(5), time.monotonic()
     ended_ms: list[int] = []
     for cycle in range(cycles):

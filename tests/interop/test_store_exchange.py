@@ -195,7 +195,7 @@ def test_pocketmq_store_to_apache_and_back(cluster: Cluster, version: str, endin
     exchange.check_serves_all(Pocketmq())
 
 
-@pytest.mark.parametrize("name", cases(["v5_clean"], ["v4_clean", "v4_kill9", "v5_clean", "v5_kill9"]))
+@pytest.mark.parametrize("name", cases(["v4_clean"], ["v4_clean", "v4_kill9", "v5_clean", "v5_kill9"]))
 def test_golden_store_is_continued_by_pocketmq_and_then_apache(cluster: Cluster, name: str) -> None:
     cluster.config.update(unpack(name, cluster.folder) | NO_CHECKS)
     version, ending = "4.9.4" if name.startswith("v4") else "5.5.0", "stop" if name.endswith("clean") else "kill"
