@@ -48,7 +48,7 @@ PRODUCERS = [
     # These end with an error at a time-out.
     Stores("ordermessage.Producer", "TopicTestjjj", 100),
     Stores("batch.SimpleBatchProducer", "BatchTest", 3),
-    *cases([], [Stores("batch.SplitBatchProducer", "BatchTest", 100_000)]),
+    Stores("batch.SplitBatchProducer", "BatchTest", 100_000),
     Stores("filter.TagFilterProducer", "TagFilterTest", 60),
     Stores("filter.SqlFilterProducer", "SqlFilterTest", 10),
     Stores("schedule.ScheduledMessageProducer", "TestTopic", 100),

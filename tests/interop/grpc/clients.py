@@ -20,7 +20,7 @@ class Client:
     without: frozenset[str] = frozenset()
     """Cases that the client cannot do."""
     in_long: frozenset[str] = frozenset()
-    """Cases that only `make test-long` and `--grpc-fronts` have: the client for Go shows them with the same front."""
+    """Cases that only `make test-long` and `--grpc-fronts` have: a driver in Java takes a JVM for each."""
     fronts: tuple[str, ...] = ("broker",)
     """Fronts that every run of the tests has; `make test-long` and `--grpc-fronts` have more."""
     environment: Callable[[], Environment] = dict
@@ -57,12 +57,10 @@ def _go(home: Path) -> list[str | Path]:
     return list(builds.go(home))
 
 
-SHOWN_BY_GO = frozenset(("tag", "sql", "delay", "recall", "invisible", "dlq", "fifo-dlq"))
 CLIENTS = {client.name: client for client in (
     Client(
         "python", _python, environment=_python_environment,
         in_order=(("o0", 1), ("o1", 1), ("o1", 1), ("o2", 1), ("o3", 1)),  # it does not count its own attempts
-        in_long=SHOWN_BY_GO,
     ),
     Client(
         "node", _node, environment=_node_environment, fronts=("mqproxy",),
@@ -73,7 +71,7 @@ CLIENTS = {client.name: client for client in (
     ),
     Client(
         "java", _java, answers=frozenset(("stack", "verify")),
-        in_long=SHOWN_BY_GO | {"hold", "orphan"},
+        in_long=frozenset(("tag", "sql", "delay", "recall", "invisible", "dlq", "fifo-dlq", "hold", "orphan")),
     ),
     # It consumes the other messages that it received before it delivers a failed one again.
     Client(
