@@ -101,7 +101,7 @@ async def test_pulls_of_a_queue_are_woken_in_order_of_arrival(path, consumer):
 async def test_held_pull_is_answered_at_its_deadline_without_messages(consumer, enabled, suspend_ms, wait_s):
     path = DataPath({"long_polling_enable": enabled})
     hold(path, consumer, suspend_timeout_millis=suspend_ms)
-    (deadline_s,) = [row.deadline_s for queue in path.services.holds._at.values() for row in queue]
+    (deadline_s,) = [row.deadline_s for queue in path.services.holds.places.values() for row in queue]
     assert deadline_s == pytest.approx(path.clock.seconds + wait_s)
     path.clock.seconds = deadline_s
     await until(lambda: consumer.out)
@@ -138,7 +138,7 @@ async def test_pull_of_unwanted_messages_only_gets_the_next_offset(path, consume
 async def test_held_pull_gets_the_next_offset_5_s_after_unwanted_messages(path, consumer):
     hold(path, consumer, subscription="A", suspend_timeout_millis=15_000)
     path.send("TAGS\x01B")
-    (held,) = path.services.holds._at[TOPIC, 0]
+    (held,) = path.services.holds.places[TOPIC, 0]
     assert held.deadline_s == path.clock.seconds + 5
     path.clock.seconds += 1
     path.send("TAGS\x01B")
@@ -171,7 +171,7 @@ async def test_a_closed_connection_leaves_no_held_pull(path, consumer):
     path.send()
     assert len(other.take()) == 1
     assert consumer.out == []
-    assert path.services.holds._at == {} and path.services.holds._channels == {}
+    assert path.services.holds.places == {} and path.services.holds._channels == {}
 
 
 async def test_held_pull_of_a_deleted_topic_is_answered(path, consumer):

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Response
@@ -70,8 +70,8 @@ class HeldRequests(ABC, Generic[H]):
         self._timers = timers
         self._limits = limits
         self._channels: dict[Channel, dict[H, None]] = {}
-        # By place. Dicts used as ordered sets: the request that has waited longest is answered first.
-        self._at: dict[Hashable, dict[H, None]] = {}
+        self.places: dict[Hashable, dict[H, None]] = {}
+        """The held requests by place. Dicts used as ordered sets: the request that has waited longest is answered first."""
         self._largest: list[Channel] = []
         self._wheel: DeadlineWheel[H] = DeadlineWheel()
         self._slices = slices
@@ -82,11 +82,6 @@ class HeldRequests(ABC, Generic[H]):
         self.size = 0
         self.is_stopped = False
         """True while the broker stops: callers must refuse such requests."""
-
-    @property
-    def places(self) -> dict[Hashable, dict[H, None]]:
-        """The held requests by place."""
-        return self._at
 
     @abstractmethod
     def _last_answer(self, held: H) -> Response:
@@ -145,7 +140,7 @@ class HeldRequests(ABC, Generic[H]):
                 channel.on_close(self.channel_closed)
         same_channel[held] = None
         for place in held.places:
-            self._at.setdefault(place, {})[held] = None
+            self.places.setdefault(place, {})[held] = None
         held.is_held = True
         self._wheel.add(held)
         self.count += 1
@@ -168,10 +163,10 @@ class HeldRequests(ABC, Generic[H]):
 
     def _leave(self, held: H, place: Hashable) -> None:
         """Remove a request from one place."""
-        same_place = self._at[place]
+        same_place = self.places[place]
         del same_place[held]
         if not same_place:
-            del self._at[place]
+            del self.places[place]
 
     def _move(self, held: H, deadline_s: float) -> None:
         """Give a request another deadline."""
@@ -255,28 +250,18 @@ def served(serve: Callable[[], R], what: object) -> R | Response:
         return Response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
 
-class Dated(Protocol):
-    """An item with a deadline; `bucket` is managed by the wheel (None: in no bucket)."""
+class DeadlineWheel(Generic[H]):
+    """Requests by deadline, in buckets of a tenth of a second; the cost per request is independent of their number.
 
-    deadline_s: float
-    bucket: int | None
-
-
-D = TypeVar("D", bound=Dated)
-
-
-class DeadlineWheel(Generic[D]):
-    """Items by deadline, in buckets of a tenth of a second; the cost per item is independent of their number.
-
-    The deadline of an item must not change while it is in the wheel.
+    The deadline of a request must not change while it is in the wheel, which sets its `bucket` (None: in no bucket).
     """
 
     def __init__(self) -> None:
         # An emptied bucket stays as None until its time, so that its index is in the heap only once.
-        self._buckets: dict[int, dict[D, None] | None] = {}
+        self._buckets: dict[int, dict[H, None] | None] = {}
         self._heap: list[int] = []
 
-    def add(self, item: D) -> None:
+    def add(self, item: H) -> None:
         index = item.bucket = int(item.deadline_s / BUCKET_S)
         bucket = self._buckets.get(index)
         if bucket is None:
@@ -285,7 +270,7 @@ class DeadlineWheel(Generic[D]):
             bucket = self._buckets[index] = {}
         bucket[item] = None
 
-    def discard(self, item: D) -> None:
+    def discard(self, item: H) -> None:
         """Remove an item; do nothing when it is in no bucket."""
         index, item.bucket = item.bucket, None
         if index is None:
@@ -296,9 +281,9 @@ class DeadlineWheel(Generic[D]):
         if not bucket:
             self._buckets[index] = None
 
-    def pop_due(self, now: float) -> list[D]:
+    def pop_due(self, now: float) -> list[H]:
         """Remove and return the due items, ordered by bucket."""
-        due: list[D] = []
+        due: list[H] = []
         last = int(now / BUCKET_S)
         while self._heap and self._heap[0] <= last:
             index = self._heap[0]

@@ -67,7 +67,7 @@ class LockRequestHoldService(HeldRequests[LockHold]):
         """
         wanted = set(missing)
         size += _QUEUE_SIZE * len(wanted)
-        if self.is_stopped or (group, channel) in self._at or not self._has_room(channel, size):
+        if self.is_stopped or (group, channel) in self.places or not self._has_room(channel, size):
             return None
         now = self._timers.clock.monotonic()
         places: dict[Hashable, None] = {(group, channel): None, **{(group, queue): None for queue in wanted}}
@@ -75,7 +75,7 @@ class LockRequestHoldService(HeldRequests[LockHold]):
 
     def client_left(self, group: str, channel: Channel) -> None:
         """Answer the request of a client that leaves its group: it gets no further queue."""
-        for held in tuple(self._at.get((group, channel), ())):
+        for held in tuple(self.places.get((group, channel), ())):
             self._remove(held)
             self._answer(held, Response(body=encode_body(LockOkBody())))
 
@@ -83,7 +83,7 @@ class LockRequestHoldService(HeldRequests[LockHold]):
         """Give queues that were freed to the requests that wait for them, and notify the group of the others."""
         is_left = False
         for queue in queues:
-            waiting = self._at.get((group, queue))
+            waiting = self.places.get((group, queue))
             if waiting is None:
                 is_left = True
                 continue

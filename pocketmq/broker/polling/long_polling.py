@@ -94,7 +94,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Record grown queues; their pulls are woken in the turn's WAKE phase."""
-        if self._at:
+        if self.places:
             self._arrivals += arrivals
 
     def wake(self) -> None:
@@ -109,7 +109,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
             key = (arrival.topic, arrival.queue_id)
             if self._woken_count < WOKEN_AT_ONCE or key not in self._woken:
                 self._wake_queue(arrival)
-            elif key in self._at:
+            elif key in self.places:
                 if not self._postponed:
                     self._timers.after(self._period_end_s - now, self._next_period)
                 self._postponed.append(arrival)
@@ -127,7 +127,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
 
     def _wake_queue(self, arrival: Arrival) -> None:
         key = (arrival.topic, arrival.queue_id)
-        queue = self._at.get(key)
+        queue = self.places.get(key)
         if queue is None:
             return
         growth = _Growth(key, arrival.queue_offset, arrival.tags_codes)
@@ -146,7 +146,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
         key = growth.key
         try:
             while growth is not None:
-                for hold in _in_turn(self._at.get(key, ())):
+                for hold in _in_turn(self.places.get(key, ())):
                     self._check(hold, growth)
                     yield
                 growth, self._rounds[key] = self._rounds[key], None
@@ -183,7 +183,7 @@ class PullRequestHoldService(HeldRequests[PullHold]):
 
     def wake_all(self, topic: str) -> None:
         """Serve every held pull of a topic, after the topic was deleted or lost its read permission."""
-        holds = [hold for queue, holds in self._at.items() if queue[0] == topic for hold in holds]  # type: ignore[index]
+        holds = [hold for queue, holds in self.places.items() if queue[0] == topic for hold in holds]  # type: ignore[index]
         if holds:
             self._slices.start(self._ending(holds))
 

@@ -85,7 +85,7 @@ class PopLongPollingService(HeldRequests[Poll]):
 
     def waiting_at(self, key: PollKey) -> int:
         """Return the number of polls of a group that wait at a queue."""
-        return len(self._at.get(key, ()))
+        return len(self.places.get(key, ()))
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Record grown queues; polls that wait there are served in the turn's WAKE phase."""
