@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.names import AUTO_CREATE_TOPIC_KEY_TOPIC, WAIT
 from pocketmq.broker.put.copy_sink import UNDER_WAY
-from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES
+from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, PRODUCER_GROUP
 from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES
 from pocketmq.broker.registration.registration import Registration, is_address
 from pocketmq.broker.tables.topic_config import PERM_WRITE
@@ -48,7 +48,6 @@ _STORED_CODES: Final = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     )
 )  # fmt: skip
-_PRODUCER_GROUP: Final = "PGROUP"
 _NOT_SENT_PREFIXES: Final = ("PMQ_", "TIMER_OUT_MS", "TIMER_ROLL")
 _NOT_SENT: Final = frozenset((REAL_TOPIC, REAL_QID, WAIT, CLUSTER, *STALE_IN_COPIES))
 
@@ -119,7 +118,7 @@ class EscapeBridge:
             for name, value in message.properties.items()
             if name not in left_out and not name.startswith(_NOT_SENT_PREFIXES)
         }
-        group, text = properties.get(_PRODUCER_GROUP, self._group), encode_properties(properties)
+        group, text = properties.get(PRODUCER_GROUP, self._group), encode_properties(properties)
         topic, sys_flag = message.topic, message.sys_flag & ~HOST_FLAGS
         born_ms, flag, times = message.born_timestamp_ms, message.flag, message.reconsume_times
         return lambda place: SendMessageRequestHeaderV2(

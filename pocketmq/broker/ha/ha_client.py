@@ -8,6 +8,7 @@ slave whose log has diverged from the master's (LogDivergedError) copies nothing
 import asyncio
 import logging
 import random
+from functools import partial
 from typing import Any, Final, cast
 
 from pocketmq.broker.context import Context
@@ -159,27 +160,27 @@ class HAClient:
         """Compare the end of this log with the master's, or begin an empty one with the master's first record."""
         if self._master_address is None:
             return
-        store = self._context.store
+        store, master = self._context.store, (self._client, self._master_address)
         files, last = store.commit_log.mapped_files, store.last_record_offset
+        record_of_master = partial(master_record, *master)
         if files.files and last >= 0:
-            if not await is_same(files, last, self._record_of_master):
+            if await is_same(files, last, record_of_master):
+                end_of_master = partial(master_log_offset, *master, "commitLogMaxOffset")
+                offset = await tail_differs_at(files, last, record_of_master, end_of_master)
+            else:
                 offset = await diverged_at(
-                    files, lambda start: asyncio.to_thread(offsets_in_file, files, start), self._record_of_master
+                    files, lambda start: asyncio.to_thread(offsets_in_file, files, start), record_of_master
                 )
-                raise await self._diverged(offset)
-            tail = await tail_differs_at(files, last, self._record_of_master, self._end_of_master)
-            if tail is not None:
-                raise await self._diverged(tail)
+            if offset is not None:
+                is_master_older = await is_lost_by_other(files, offset, record_of_master, (self._master_address,))
+                raise LogDivergedError(offset, store.max_physical_offset, is_master_older)
         elif not files.files and self._config.ha_fetch_whole_log:
-            await self._begin_whole(self._master_address)
-
-    async def _diverged(self, offset: int) -> LogDivergedError:
-        """Return the error for logs that differ from `offset` on, which says which of them is older."""
-        assert self._master_address is not None
-        store = self._context.store
-        files, addresses = store.commit_log.mapped_files, (self._master_address,)
-        is_master_older = await is_lost_by_other(files, offset, self._record_of_master, addresses)
-        return LogDivergedError(offset, store.max_physical_offset, is_master_older)
+            # The port for slaves can send a log only from the end of a record on.
+            begin = await master_log_offset(*master, "commitLogMinOffset")
+            record = await record_of_master(begin)
+            if record is not None:  # the log is not empty
+                self.follower.begin(begin, record)
+                self._context.turn.arm()
 
     async def _until_synced(self) -> None:
         """With SYNC_FLUSH, wait until the whole log is durable: the first report of a connection also acknowledges it."""
@@ -189,23 +190,6 @@ class HAClient:
                 self._is_synced.clear()
                 self._context.store.request_sync(end)
                 await self._is_synced.wait()
-
-    async def _record_of_master(self, physical_offset: int) -> bytes | None:
-        """Return the master's record at `physical_offset`, or None if none begins there."""
-        assert self._master_address is not None
-        return await master_record(self._client, self._master_address, physical_offset)
-
-    async def _end_of_master(self) -> int:
-        assert self._master_address is not None
-        return await master_log_offset(self._client, self._master_address, "commitLogMaxOffset")
-
-    async def _begin_whole(self, master_address: str) -> None:
-        """Copy the first record of the master's log, so that the port for slaves can send the rest, from its end on."""
-        begin = await master_log_offset(self._client, master_address, "commitLogMinOffset")
-        record = await self._record_of_master(begin)
-        if record is not None:  # the log is not empty
-            self.follower.begin(begin, record)
-            self._context.turn.arm()
 
     # --- the connection ---------------------------------------------------------------------------------------------
 

@@ -16,10 +16,8 @@ from pocketmq.runtime.refusal_log import RefusalLog
 log = logging.getLogger("broker")
 
 PUT_REFUSAL: Final = "this broker is a slave: only its master accepts messages"
-_SEND_REMARK: Final = f"service not available now. ({PUT_REFUSAL})"
 _END_REMARK: Final = "Message store is slave mode, so end transaction is forbidden."
 _TABLE_REMARK: Final = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
-_RESET_REMARK: Final = "Can not reset offset in slave broker"
 
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.POP_MESSAGE,
@@ -32,14 +30,14 @@ _TABLE_CHANGES: Final = (
     RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.SET_MESSAGE_REQUEST_MODE, RequestCode.CLONE_GROUP_OFFSET,
 )  # fmt: skip
 REFUSED: Final[dict[int, tuple[ResponseCode, str]]] = {
-    **dict.fromkeys(_SENDS, (ResponseCode.SERVICE_NOT_AVAILABLE, _SEND_REMARK)),
+    **dict.fromkeys(_SENDS, (ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. ({PUT_REFUSAL})")),
     **dict.fromkeys(_TABLE_CHANGES, (ResponseCode.SYSTEM_ERROR, _TABLE_REMARK)),
     # Clients of 4.9.4 then send the message themselves, to the retry topic at the master.
     RequestCode.CONSUMER_SEND_MSG_BACK: (ResponseCode.SYSTEM_ERROR, f"SERVICE_NOT_AVAILABLE ({PUT_REFUSAL})"),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: (ResponseCode.SYSTEM_ERROR, PUT_REFUSAL),
     RequestCode.END_TRANSACTION: (ResponseCode.SLAVE_NOT_AVAILABLE, _END_REMARK),
     RequestCode.RECALL_MESSAGE: (ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"),
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (ResponseCode.SYSTEM_ERROR, _RESET_REMARK),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker"),
 }
 """Request code -> response code and remark."""
 
