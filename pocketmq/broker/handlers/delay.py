@@ -11,11 +11,12 @@ begun.
 """
 
 import logging
+from typing import Any
 
 from pocketmq.broker.delay.pending import DETAILED_MAX, PAGE_MAX, Pending, Place, Wanted, parse_cursor
 from pocketmq.broker.delay.records import delivered_message, due_copy
 from pocketmq.broker.handlers.refusing import existing, refused_as
-from pocketmq.broker.put.delivery_time import PMQ_COPY_OF, delete_key, slot_time_ms
+from pocketmq.broker.put.delivery_time import PMQ_COPY_OF, slot_time_ms
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.remoting.bodies import encode_body
@@ -75,7 +76,7 @@ def cancel_delayed(services: Services, request: Request[DelayedMessageRequestHea
         with refused_as(ResponseCode.SYSTEM_ERROR, "config/delayCancelled.json cannot be written: ", kind=OSError):
             services.delay_cancelled.cancel(entry.level, entry.queue_offset)
         return answer
-    result = _put_cancelling(services, pending, request.channel.host_bytes)
+    result = _cancel(services, request, pending)
     return services.gate.when_done(answer, end_offset=result.end_offset)
 
 
@@ -96,7 +97,7 @@ def deliver_delayed_now(services: Services, request: Request[DelayedMessageReque
     if entry.level:
         services.delay_cancelled.delivered(entry.level, entry.queue_offset, result.end_offset)
     else:
-        result = _put_cancelling(services, pending, request.channel.host_bytes)
+        result = _cancel(services, request, pending)
     answer = Response(header=DelayedMessageResponseHeader(pending.msg_id))
     return services.gate.when_done(answer, end_offset=result.end_offset)
 
@@ -106,19 +107,27 @@ def _pending(services: Services, physical_offset: int) -> Pending:
     return existing(services.delay_query.find(physical_offset), ResponseCode.QUERY_NOT_FOUND, remark)
 
 
-def _put_cancelling(services: Services, pending: Pending, host: bytes) -> PutResult:
-    """Put the message that cancels one timer message, identified by the physical offset of its first record. Other brokers,
-    which know only unique keys, cancel all messages with its key and second."""
-    properties = pending.properties
-    unique_key = properties.get(UNIQ_KEY)
-    first = int(properties.get(PMQ_COPY_OF, pending.record.physical_offset))
-    if unique_key:
-        key = delete_key(pending.topic, unique_key, with_topic=services.store.config.append_topic_for_timer_delete_key)
-    else:
-        key = f"@{first}"
-    out_ms = pending.entry.place.out_ms
+def _cancel(services: Services, request: Request[Any], pending: Pending) -> PutResult:
+    """Cancel one timer message, identified by the physical offset of its first record. Other brokers, which know only unique
+    keys, cancel all messages with its key and second."""
+    first = int(pending.properties.get(PMQ_COPY_OF, pending.record.physical_offset))
+    unique_key = pending.properties.get(UNIQ_KEY) or None
+    return _put_cancelling(services, request, pending.topic, unique_key, pending.entry.place.out_ms, only=first)
+
+
+def _put_cancelling(
+    services: Services, request: Request[Any], topic: str, unique_key: str | None, out_ms: int,
+    producer_group: str | None = None, only: int | None = None,
+) -> PutResult:  # fmt: skip
+    """Put the message that cancels the timer messages of a topic with a unique key and TIMER_OUT_MS, or `only` one of them.
+
+    TIMER_DEL_UNIQKEY has the topic as in 5.3, or as in 5.5.0 only with appendTopicForTimerDeleteKey.
+    """
+    key = f"@{only}" if unique_key is None else unique_key
+    if unique_key is not None and services.store.config.append_topic_for_timer_delete_key:
+        key = f"{topic}+{unique_key}"
     message = services.delivery_times.cancelling(
-        pending.topic, key, unique_key, out_ms, None, host, services.store_host, first
+        topic, key, unique_key, out_ms, producer_group, request.channel.host_bytes, services.store_host, only
     )
     result = services.putter.put_at_once(message)
     services.timer_messages.cancel_near(message.properties)
@@ -128,16 +137,9 @@ def _put_cancelling(services: Services, pending: Pending, host: bytes) -> PutRes
 def recall_message(services: Services, request: Request[RecallMessageRequestHeader]) -> Response | Deferred:
     """Make Apache's checks in its order (RecallMessageProcessor), then put the cancelling message."""
     handle, timestamp_ms = _admit(services, request.header)
-    times = services.delivery_times
-    out_ms = slot_time_ms(timestamp_ms, times.precision_ms)
-    key = delete_key(handle.topic, handle.unique_key, with_topic=services.store.config.append_topic_for_timer_delete_key)
-    message = times.cancelling(
-        handle.topic, key, handle.unique_key, out_ms, request.header.producer_group, request.channel.host_bytes,
-        services.store_host,
-    )  # fmt: skip
+    out_ms, group = slot_time_ms(timestamp_ms, services.delivery_times.precision_ms), request.header.producer_group
     with refused_as(ResponseCode.SYSTEM_ERROR, "recall failed, execute error: ", kind=RemotingError):
-        result = services.putter.put(message)
-    services.timer_messages.cancel_near(message.properties)
+        result = _put_cancelling(services, request, handle.topic, handle.unique_key, out_ms, group)
     response = Response(header=RecallMessageResponseHeader(handle.unique_key, services.config.region_id))
     return services.gate.when_done(response, end_offset=result.end_offset)
 

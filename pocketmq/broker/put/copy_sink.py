@@ -19,11 +19,9 @@ class CopySink(Protocol):
 
     def waits(self, source: Hashable) -> bool:
         """Return whether a copy is under way, so that putting it again would change nothing."""
-        ...
 
     def put(self, message: Message, source: Hashable) -> PutResult:
         """Put a copy. Raises OSError."""
-        ...
 
 
 class LogSink:

@@ -49,7 +49,7 @@ RECALL_TAG: Final = "_RECALL_TAG_"
 
 _STALE: Final = (PMQ_DUE_MS, PMQ_COPY_OF, PMQ_CANCELS, TIMER_ROLL_TIMES)  # wrong in a new message from a client
 _BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
-_PRODUCER_GROUP: Final = "PGROUP"
+PRODUCER_GROUP: Final = "PGROUP"
 _RELATIVE_MS: Final = {name: unit_ms for name, unit_ms in ASKED if unit_ms}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}", re.ASCII)
 _DIGITS_PLAIN: Final = 19  # fewer digits always fit 64 bits
@@ -110,11 +110,6 @@ def due_of(properties: dict[str, str], store_timestamp_ms: int, precision_ms: in
     if out_ms is None:
         raise ValueError(f"{TIMER_OUT_MS} is missing or not a number: {properties.get(TIMER_OUT_MS)!r}")
     return DueTime(out_ms + precision_ms, is_relative)
-
-
-def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
-    """Return TIMER_DEL_UNIQKEY: with the topic as in 5.3, without as in 5.5.0 unless appendTopicForTimerDeleteKey."""
-    return f"{topic}+{unique_key}" if with_topic else unique_key
 
 
 class DeliveryTimes:
@@ -212,7 +207,7 @@ class DeliveryTimes:
         if only is not None:
             properties[PMQ_CANCELS] = str(only)
         if producer_group:
-            properties[_PRODUCER_GROUP] = producer_group
+            properties[PRODUCER_GROUP] = producer_group
         message = Message(topic, 0, b"0", host, store_host, born_timestamp_ms=now_ms, properties=properties)
         self._as_timer(message, out_ms)
         return message
