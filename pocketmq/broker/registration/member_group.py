@@ -38,9 +38,7 @@ class MemberGroup:
 
     def move(self, broker_address: str) -> None:
         """Send heartbeats for another advertised address."""
-        self._heartbeat = BrokerHeartbeatRequestHeader(
-            self._heartbeat.cluster_name, broker_address, self._heartbeat.broker_name
-        )
+        self._heartbeat.broker_addr = broker_address
 
     def start(self) -> None:
         """Begin to send heartbeats, without which the name servers soon remove this broker from their routes."""

@@ -234,26 +234,10 @@ class Registration:
         """Return the address of each name server -> whether the last registration with it succeeded."""
         return {server.address: not server.is_failing for server in self._name_servers}
 
-    def register(self) -> "asyncio.Future[None]":
+    def register(self) -> "asyncio.Future[list[None]]":
         """Register again soon. Return a future that is done when all working name servers have the present topics."""
-        loop = asyncio.get_running_loop()
-        all_done: asyncio.Future[None] = loop.create_future()
-        if not self._is_started:
-            all_done.set_result(None)
-            return all_done
-        rounds = [(server, server.register()) for server in self._name_servers]
-        waited = {done for server, done in rounds if not server.is_failing}
-        if not waited:
-            all_done.set_result(None)
-
-        def on_done(done: "asyncio.Future[None]") -> None:
-            waited.discard(done)
-            if not waited and not all_done.done():
-                all_done.set_result(None)
-
-        for done in tuple(waited):
-            done.add_done_callback(on_done)
-        return all_done
+        rounds = [(server, server.register()) for server in self._name_servers] if self._is_started else []
+        return asyncio.gather(*(done for server, done in rounds if not server.is_failing))
 
     async def route_of(self, topic: str) -> TopicRouteData | None:
         """Return the route of a topic from the first working name server that has it, or None."""
