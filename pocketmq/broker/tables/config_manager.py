@@ -214,13 +214,18 @@ class CopiedRowsManager(RowsManager[S]):
         self._rate = CreationRate(clock, self._refusals, *rate, self.ROWS_NAME)
         self._uncounted = 0  # rows that a table copied from a master may have beyond the limit
 
-    def _check_room(self, count: int) -> None:
-        """Raises RemotingError when `count` new rows would exceed the limit on their number."""
+    def _check_room(self, count: int, is_counted: bool = False) -> None:
+        """Raises RemotingError when `count` new rows exceed the limit on their number, or that on their rate.
+
+        `is_counted`: the rate limit has counted them already.
+        """
         key, count_max = self.room
         if count and len(self.table) + count > count_max:
             self._refusals.refuse(
                 f"{key}={count_max}: the broker has {len(self.table)} {self.ROWS_NAME} and creates no more"
             )
+        if not is_counted:
+            self._rate.take(count)
 
     def delete(self, name: str) -> bool:
         """Delete a row. Return False when it does not exist."""

@@ -161,23 +161,20 @@ class ConsumerOffsetManager(ConfigManager):
 
     def delete_group(self, group: str) -> None:
         """Forget all offsets of `group`."""
-        for pending in self.resets, self.pull_offsets:
-            for key in [key for key in pending if key[0] == group]:
-                del pending[key]
-        for topic in self.topics_of(group):
-            self._forget(f"{topic}@{group}")
+        self._forget(0, group, [f"{topic}@{group}" for topic in self.topics_of(group)])
 
     def delete_topic(self, topic: str) -> None:
         """Forget all offsets in `topic`: if it is created again, its queues start at 0."""
-        for pending in self.resets, self.pull_offsets:
-            for key in [key for key in pending if key[1] == topic]:
-                del pending[key]
-        for group in self.groups_of(topic):
-            self._forget(f"{topic}@{group}")
+        self._forget(1, topic, [f"{topic}@{group}" for group in self.groups_of(topic)])
 
-    def _forget(self, key: str) -> None:
-        self._count -= len(self.table.pop(key))
-        self._changed[key] = None
+    def _forget(self, place: int, name: str, keys: list[str]) -> None:
+        """Forget the rows `keys`, and what is known of queues with `name` at that place of their keys."""
+        for pending in self.resets, self.pull_offsets:
+            for queue in [queue for queue in pending if queue[place] == name]:
+                del pending[queue]
+        for key in keys:
+            self._count -= len(self.table.pop(key))
+            self._changed[key] = None
 
     def persist(self) -> None:
         """Write the file, unless the state depends on records that are not synced."""

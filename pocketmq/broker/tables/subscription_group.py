@@ -77,7 +77,6 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
         if self._is_copy:
             return SubscriptionGroupConfig(group)
         self._check_room(1)
-        self._rate.take()
         found = SubscriptionGroupConfig(group)
         self.note_created(group)
         self.table.put(group, found)
@@ -98,7 +97,6 @@ class SubscriptionGroupManager(CopiedRowsManager[SubscriptionGroupConfig]):
         changed = [self._changed_attributes(group_config) for group_config in group_configs]
         new = {one.group_name for one in group_configs} - self.table.keys()
         self._check_room(len(new))
-        self._rate.take(len(new))
         for group_config, group_config.attributes in zip(group_configs, changed, strict=True):
             self._put(group_config)
         if group_configs:

@@ -178,7 +178,7 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
         return created
 
     def create_on_send_back(
-        self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0, *, is_counted: bool = False
+        self, topic: str, queue_nums: int, topic_sys_flag: int = 0, *, is_counted: bool = False
     ) -> TopicConfig:
         """Return the `%RETRY%` or `%DLQ%` topic of a group, created if needed. Raises ValueError for an invalid name.
 
@@ -187,7 +187,7 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
         existing = self.table.get(topic)
         if existing is not None:
             return existing
-        return self._put(TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=topic_sys_flag), is_counted)
+        return self._put(TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=topic_sys_flag), is_counted)
 
     def update(self, *topic_configs: TopicConfig) -> None:
         """Create topics or replace their configs, all or none. A config without attributes keeps the present ones.
@@ -198,7 +198,6 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
             self.check_can_create(topic_config.topic_name)
         new = {one.topic_name for one in topic_configs} - self.table.keys() - self._own_topics
         self._check_room(len(new))
-        self._rate.take(len(new))
         for topic_config in topic_configs:
             present = self.table.get(topic_config.topic_name)
             if present is not None and topic_config.attributes is None:
@@ -219,8 +218,7 @@ class TopicConfigManager(CopiedRowsManager[TopicConfig]):
         if self._is_copy:
             return topic_config
         if topic not in self.table and topic not in self._own_topics:
-            self._check_room(1)
-            self._rate.take(not is_counted)
+            self._check_room(1, is_counted)
         self.table.put(topic, topic_config)
         self.advance()
         self.topic_changed(topic)
