@@ -41,14 +41,11 @@ class DueWork:
         self._at: Timer | None = None
         self._after: Timer | None = None
         self._after_s = 0.0  # the monotonic time of `_after`
-        self._was_started = False
+        context.steps.subscribe(self.look)
 
     def start(self) -> None:
         """Begin with a turn. May follow a `stop`."""
         self.is_running = True
-        if not self._was_started:
-            self._was_started = True
-            self._context.steps.subscribe(self.look)
         self._cancel()
         self._run()
 

@@ -359,6 +359,11 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
+        """Return (physical offset, size, tags code) of a queue's unit, or None if the queue has no such unit."""
+        queue = self.queues.get(topic, queue_id)
+        return queue.unit_at(queue_offset) if queue is not None else None
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the queue offset for a store time (`time_search.offset_at_boundary`); 0 for an unknown queue."""
         queue = self.queues.get(topic, queue_id)
@@ -366,8 +371,7 @@ class MessageStore:
 
     def store_timestamp_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the store time of a queue's message in ms, or -1."""
-        queue = self.queues.get(topic, queue_id)
-        unit = queue.unit_at(queue_offset) if queue is not None else None
+        unit = self.unit_at(topic, queue_id, queue_offset)
         return self._store_timestamp(unit[0], unit[1]) if unit is not None else -1
 
     def earliest_store_timestamp(self, topic: str, queue_id: int) -> int:

@@ -103,7 +103,7 @@ class Transacting(DataPath):
 
     def put_op(self, body: bytes) -> None:
         """Put an op message as another broker would."""
-        message = op_message(0, bytes(8))
+        message = op_message(0, 0, bytes(8))
         message.body = body
         self.services.putter.put_at_once(message)
         self.turn()

@@ -38,13 +38,10 @@ class CarryForward:
     ) -> None:
         """`expect` is called with TIMER_OUT_MS of each copy before the copy is put."""
         self.refusal: str | None = None
-        self._store = context.store
+        self._context = context
         self._timer_store = timer_store
         self._near = near
         self._loader = loader
-        self._steps = context.steps
-        self._timers = context.timers
-        self._turn = context.turn
         self._precision_ms = context.store.config.timer_precision_ms
         self._expect = expect
         # Every record that was pending before physical offset `carried_to` is copied; the last copy ends at `_copies_end`.
@@ -69,10 +66,10 @@ class CarryForward:
             return False
         # Records that are due so soon are not copied.
         is_near = any(timer.physical_offset < end_offset for timer in self._near)
-        return not is_near and self._copies_end <= self._store.flushed_offset
+        return not is_near and self._copies_end <= self._context.store.flushed_offset
 
     def _begin(self, end_offset: int) -> None:
-        self._loader.finish(self._timers.clock.message_time_ms())
+        self._loader.finish(self._context.timers.clock.message_time_ms())
         parts = [part["physical_offset"] for part in self._timer_store.pending(end_offset, self._loader.loaded_to_ms)]
         found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
         # Records before `carried_to` were copied for an earlier file.
@@ -93,16 +90,16 @@ class CarryForward:
                 self._is_carrying = False
                 break
             self._waiting.pop()
-        self._turn.arm()
+        self._context.turn.arm()
         if self._is_carrying and self._waiting:
-            self._timers.after(0, self._carry_some)
+            self._context.timers.after(0, self._carry_some)
         elif self._is_carrying:
             self._is_carrying, self.carried_to = False, self._target
             if self.carried_to >= self._end_at_start:
                 self._carried.clear()
 
     def _carry(self, physical_offset: int) -> bool:
-        view = self._store.message_at(physical_offset)
+        view = self._context.store.message_at(physical_offset)
         if view is None:
             return True
         try:
@@ -112,13 +109,13 @@ class CarryForward:
             first = physical_offset if timer.copy_of is None else timer.copy_of
             if physical_offset < self._end_at_start and first in self._carried:
                 return True
-            shift_ms = self._steps.shift_ms(physical_offset, timer.store_timestamp_ms) if timer.is_relative else 0
+            shift_ms = self._context.steps.shift_ms(physical_offset, timer.store_timestamp_ms) if timer.is_relative else 0
             message = carried_copy(decode_record(view), timer.due_ms + shift_ms)
         except ValueError as error:
             log.error("the timer message at physical offset %d is lost: %s", physical_offset, error)
             return True
         self._expect(timer.out_ms)
-        result = self._store.commit_log.put(message)
+        result = self._context.store.commit_log.put(message)
         if result.status is PutStatus.PUT_OK:
             self.refusal = None
             self._copies_end = result.end_offset

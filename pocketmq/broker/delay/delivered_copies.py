@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from pocketmq.broker.delay.records import records_from
 from pocketmq.broker.put.delivery_time import TIMER_OUT_MS
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, decode_record
 from pocketmq.store.message_store import MessageStore
@@ -20,7 +20,6 @@ from pocketmq.store.queue.time_search import Boundary
 
 WINDOW_MS: Final = 600_000
 """Time before the last record of the log within which copies are looked for: progress is copied every few seconds."""
-UNITS_READ: Final = 1024
 _DELIVERED_MARK: Final = b"TIMER_DEQUEUE_MS\x01"
 
 _Key = tuple[int, bytes, int, int, str | None, str | None]
@@ -31,7 +30,7 @@ def delivered_of(store: MessageStore, due_messages: Iterable[tuple[int, int]]) -
     waiting: dict[str, dict[_Key, list[int]]] = defaultdict(lambda: defaultdict(list))
     begin_ms: dict[str, int] = {}
     for due_ms, physical_offset in sorted(due_messages, reverse=True):
-        if (record := _record_at(store, physical_offset)) is not None:
+        if (record := _decoded(store.message_at(physical_offset))) is not None:
             properties = decode_properties(record.properties)
             topic = properties.get(REAL_TOPIC, "")
             waiting[topic][_key(record, properties)].append(physical_offset)
@@ -48,15 +47,13 @@ def _find_copies(
 ) -> None:
     """Look for copies in a queue, among the records stored from `begin_ms` on."""
     queue_offset = store.offset_by_time(queue.topic, queue.queue_id, begin_ms, Boundary.LOWER)
-    while units := queue.units(queue_offset, UNITS_READ):
-        for physical_offset, _, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
-            queue_offset += 1
-            record = None if code == HOLE_TAGS_CODE else _record_at(store, physical_offset)
-            if record is None or _DELIVERED_MARK not in record.properties:
-                continue
-            originals = waiting.get(_key(record, decode_properties(record.properties)))
-            if originals and originals[-1] < physical_offset:
-                found.add(originals.pop())
+    for _, physical_offset, view in records_from(store, queue, queue_offset):
+        record = _decoded(view)
+        if record is None or _DELIVERED_MARK not in record.properties:
+            continue
+        originals = waiting.get(_key(record, decode_properties(record.properties)))
+        if originals and originals[-1] < physical_offset:
+            found.add(originals.pop())
 
 
 def _key(record: Record, properties: dict[str, str]) -> _Key:
@@ -65,8 +62,7 @@ def _key(record: Record, properties: dict[str, str]) -> _Key:
     return *content, get(UNIQ_KEY), get(TIMER_OUT_MS)
 
 
-def _record_at(store: MessageStore, physical_offset: int) -> Record | None:
-    view = store.message_at(physical_offset)
+def _decoded(view: memoryview | None) -> Record | None:
     try:
         return None if view is None else decode_record(view)
     except BadRecordError:

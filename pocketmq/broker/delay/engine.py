@@ -46,12 +46,10 @@ class DelayEngine:
         self.sink = sink
         """Takes the copies; an acting master has another one."""
         self.sources = sources
-        self._store = context.store
+        self._context = context
         self._tail = context.store.commit_log.tail
-        self._steps = context.steps
         self._clock = context.clock
         self._turn = context.turn
-        self._look_at_clocks = context.look_at_clocks
         self._work = DueWork(context, self._go_on, BUDGET_S, "delayed messages cannot be delivered")
         context.steps.subscribe(self._calendar_set)
         # Messages to be tried again from a monotonic time on.
@@ -66,7 +64,7 @@ class DelayEngine:
 
     def start(self) -> None:
         """Start delivering. May follow a `stop`."""
-        self._look_at_clocks()
+        self._context.look_at_clocks()
         for source in self.sources:
             source.start()
         self._behind.update(self.sources)
@@ -91,8 +89,8 @@ class DelayEngine:
 
     def mark_in(self, executor: Executor) -> None:
         """Write the progress to disk in `executor`. To be called every second, also to notice changes of the calendar."""
-        now_ms = self._look_at_clocks()
-        self._steps.forget(self._store.min_physical_offset)
+        now_ms = self._context.look_at_clocks()
+        self._context.steps.forget(self._context.store.min_physical_offset)
         self._tail.write()  # copies before the progress
         for source in self.sources:
             source.mark_in(executor, now_ms)
@@ -106,7 +104,7 @@ class DelayEngine:
         for source in self.sources if self._work.is_running else ():
             own = [arrival for arrival in arrivals if arrival.topic == source.topic]
             if own:
-                now_ms = self._look_at_clocks()
+                now_ms = self._context.look_at_clocks()
                 if not self._enter(source, own, now_ms):
                     source.mark(self._copies_end, now_ms)
                     self._begin_at(min(source.near.due_ms, source.load_ms))
@@ -154,12 +152,7 @@ class DelayEngine:
         # message makes up to 256 KiB resident, and thousands may be read before the checkpoint thread releases memory.
         if self._far_count >= FAR_MAX:
             self._far_count = 0
-            self._store.checkpoint_service.look_at_memory()
-
-    @property
-    def _waiting_max(self) -> int:
-        """Number of messages waiting for another attempt at which no others are tried."""
-        return self.sink.under_way_max or REFUSED_MAX
+            self._context.store.checkpoint_service.look_at_memory()
 
     @property
     def _has_time(self) -> bool:
@@ -184,7 +177,8 @@ class DelayEngine:
 
     def _take(self, now_ms: int, end_s: float) -> int | None:
         """Deliver due messages and load the next ones. Return when more are to be loaded; None if the time was used up."""
-        until_ms, waiting, waiting_max = now_ms + LOADED_AHEAD_MS + self._steps.ahead_ms, self._waiting, self._waiting_max
+        until_ms, waiting = now_ms + LOADED_AHEAD_MS + self._context.steps.ahead_ms, self._waiting
+        waiting_max = self.sink.under_way_max or REFUSED_MAX
         while len(waiting) < waiting_max:
             source, due_ms, next_ms = self._first()
             loaded_to_ms = source.loaded_to_ms if due_ms <= now_ms else 0

@@ -8,12 +8,13 @@ import numpy as np
 
 from pocketmq.broker.delay.cancel import DelayCancelled
 from pocketmq.broker.delay.level_source import LevelSource
-from pocketmq.broker.delay.pending import Entry, Numbers, Parts, Place, add_by_hour
+from pocketmq.broker.delay.pending import Entry, Parts, Place, add_by_hour
 from pocketmq.broker.put.delivery_time import slot_time_ms
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE, EXT_ADDRESS_MAX, HOLE_TAGS_CODE
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.record import Record
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.timer.timer_log import Numbers
 
 _PRECISION_MS: Final = 1000
 _UNITS_READ: Final = 4096
@@ -53,9 +54,8 @@ class LevelPending:
             return None
         level = record.queue_id + 1
         next_offset, _ = self._progress().get(level, (0, 0))
-        queue = self._store.queue(SCHEDULE_TOPIC, record.queue_id)
-        unit = None if queue is None or record.queue_offset < next_offset else queue.unit_at(record.queue_offset)
-        if unit is None or unit[0] != record.physical_offset:
+        unit = self._store.unit_at(SCHEDULE_TOPIC, record.queue_id, record.queue_offset)
+        if unit is None or unit[0] != record.physical_offset or record.queue_offset < next_offset:
             return None
         if self._cancelled.end_of(level, record.queue_offset) is not None:
             return None

@@ -258,7 +258,7 @@ class LevelSource(ConfigManager):
 
     def persist_in(self, executor: Executor) -> None:
         """Write in `executor` the offsets whose copies are synced; newer offsets are written by a later call."""
-        self._writer.write_in(executor, self._copies_end, partial(self._write, self.encode()))
+        self._writer.write_in(executor, self._copies_end, partial(self._try, self.snapshot()))
 
     def encode(self) -> dict[str, Any]:
         offsets = {level: row.delivered_to[0] for level, row in self._rows.items()}

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from pocketmq.broker.context import Context
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
@@ -24,6 +23,7 @@ from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import BadRecordError, Record, decode_record
+from pocketmq.store.timer.timer_log import Numbers
 
 SCANNED_MAX: Final = 500
 """Limit of entries read for one answer, because all other requests wait for it."""
@@ -32,7 +32,6 @@ PAGE_MAX: Final = 256
 DETAILED_MAX: Final = 8
 """Limits of messages in one answer; the second if bodies are included, which may be large."""
 HOUR_MS: Final = 3_600_000
-Numbers = npt.NDArray[np.int64]
 Parts = Iterator[tuple[Numbers, Numbers | None]]
 
 
@@ -60,22 +59,18 @@ class PendingSource(Protocol):
 
     def entries(self, begin_ms: int, end_ms: int, topic: str | None) -> Iterator[Entry]:
         """Yield the messages with out_ms in [begin_ms, end_ms) by place; with `topic`, others may be left out."""
-        ...
 
     def counts_by_hour(self) -> dict[int, tuple[int, int]]:
         """Return (messages, cancelling units) by hour of the due time (epoch ms of its beginning)."""
-        ...
 
     def parts(self) -> Parts:
         """Yield due times, and for messages with a delivery time of their own the hash codes of their topics.
 
         Between two parts the loop may run; a message that moves meanwhile may be seen twice or not at all.
         """
-        ...
 
     def find(self, record: Record) -> Entry | None:
         """Return the entry of a record's message if it is pending here."""
-        ...
 
 
 class Wanted(NamedTuple):

@@ -82,8 +82,7 @@ class LevelMark:
 
     def place_before(self, level: int, next_offset: int) -> int:
         """Return the physical offset of the record before `next_offset`; -1 if the queue has no such record."""
-        queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
-        unit = None if queue is None or next_offset <= 0 else queue.unit_at(next_offset - 1)
+        unit = self._store.unit_at(SCHEDULE_TOPIC, level - 1, next_offset - 1)
         return -1 if unit is None else unit[0]
 
     def delivered_to(self, level: int) -> int:

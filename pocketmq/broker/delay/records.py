@@ -6,7 +6,7 @@ property string is the record's own with the delivery's properties appended. The
 """
 
 import logging
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -23,7 +23,12 @@ from pocketmq.broker.put.delivery_time import (
 )
 from pocketmq.broker.put.put import STALE_IN_COPIES
 from pocketmq.store.format.java_hash import java_hash
-from pocketmq.store.format.layout import RECORD_FIXED_STRUCTS, SYS_FLAG_POSITION
+from pocketmq.store.format.layout import (
+    CONSUME_QUEUE_UNIT_STRUCT,
+    HOLE_TAGS_CODE,
+    RECORD_FIXED_STRUCTS,
+    SYS_FLAG_POSITION,
+)
 from pocketmq.store.format.message import Message, PutResult, folder_problem
 from pocketmq.store.format.properties import (
     DELAY,
@@ -46,6 +51,7 @@ from pocketmq.store.format.record import (
     store_timestamp_of,
 )
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue.consume_queue import ConsumeQueue
 
 log = logging.getLogger("broker")
 
@@ -54,8 +60,8 @@ OWN_PROPERTY: Final = "PMQ_"
 NAME_SIZE_MAX: Final = 255
 """Limit of the characters in a topic name; no record holds more."""
 _ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
-_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
-_QUEUE_ID_MAX: Final = 2**31 - 1
+DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+QUEUE_ID_MAX: Final = 2**31 - 1
 _FAR_MS: Final = 1 << 62
 """Limit of times in records of another broker, so that sums fit 64 bits."""
 _DIGITS_MAX: Final = 15  # times 1000 still fits 64 bits
@@ -65,6 +71,7 @@ _ASKED_MARKS: Final = tuple((mark_of(name), unit_ms) for name, unit_ms in ASKED)
 _OWN_MARK: Final = mark_of(OWN_PROPERTY)[:-1]
 _ROLLED_MARK, _CANCELLING_MARK = mark_of(TIMER_ROLL_TIMES), mark_of(TIMER_DEL_UNIQKEY)
 _KNOWN_MAX: Final = 4096
+_UNITS_READ: Final = 1024
 
 
 def record_at(store: MessageStore, physical_offset: int) -> tuple[memoryview, int]:
@@ -73,6 +80,17 @@ def record_at(store: MessageStore, physical_offset: int) -> tuple[memoryview, in
     if file is None:
         raise BadRecordError("the record does not exist")
     return file.view, physical_offset - file.start_offset
+
+
+def records_from(
+    store: MessageStore, queue: ConsumeQueue, queue_offset: int
+) -> Iterator[tuple[int, int, memoryview | None]]:
+    """Yield (queue offset, physical offset, record) of a queue from `queue_offset` on; None for a record that is gone."""
+    while units := queue.units(queue_offset, _UNITS_READ):
+        for physical_offset, _, tags_code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
+            view = None if tags_code == HOLE_TAGS_CODE else store.message_at(physical_offset)
+            yield queue_offset, physical_offset, view
+            queue_offset += 1
 
 
 # --- fields of timers -----------------------------------------------------------------------------------------------
@@ -215,7 +233,7 @@ def delivered_message(view: memoryview, position: int = 0) -> Message:
         raise ValueError(f"the record has no {REAL_TOPIC} or no {REAL_QID}")
     problem = _topic_problem(topic) if len(topic) <= NAME_SIZE_MAX else f"a topic cannot have {len(topic)} characters"
     number = int(queue_id)
-    if problem is not None or not 0 <= number <= _QUEUE_ID_MAX:
+    if problem is not None or not 0 <= number <= QUEUE_ID_MAX:
         raise ValueError(problem or f"{REAL_QID}={queue_id} is not a queue id")
     for name in STALE_IN_COPIES:
         properties.pop(name, None)
@@ -255,7 +273,7 @@ def due_copy(view: memoryview, position: int, now_ms: int, precision_ms: int) ->
     if b"PMQ_" in stored or b"QUEUE_MS\x01" in stored:
         properties = decode_properties(stored)
         kept = {name: value for name, value in properties.items() if not name.startswith(OWN_PROPERTY)}
-        kept |= {_ENQUEUE_MS: str(entered_ms), _DEQUEUE_MS: str(now_ms)}
+        kept |= {_ENQUEUE_MS: str(entered_ms), DEQUEUE_MS: str(now_ms)}
         added = encode_properties(kept).encode()
     else:
         separator = b"" if stored.endswith(b"\x02") else b"\x02"
@@ -275,18 +293,6 @@ def carried_copy(record: Record, due_ms: int) -> Message:
     rolled = properties.get(TIMER_ROLL_TIMES, "")
     roll_times = str(int(rolled) + 1) if rolled.isdecimal() else "1"
     properties |= {PMQ_COPY_OF: first, PMQ_DUE_MS: str(due_ms), TIMER_ROLL_TIMES: roll_times}
-    stored = encode_properties(properties).encode()
-    return Message(
-        TIMER_TOPIC,
-        0,
-        record.body,
-        record.born_host,
-        record.store_host,
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp_ms,
-        record.reconsume_times,
-        record.prepared_transaction_offset,
-        properties,
-        stored,
-    )
+    message = record.copy_to(TIMER_TOPIC, 0, record.store_host, properties)
+    message.prepared_transaction_offset = record.prepared_transaction_offset
+    return message

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pocketmq.broker.delay.delivered_copies import WINDOW_MS
 from pocketmq.broker.delay.records import TimerReader, TimerRecord
 from pocketmq.broker.delay.sources import FAR_MS
-from pocketmq.broker.delay.unit_check import UnitCheck
+from pocketmq.broker.delay.unit_check import Mask, UnitCheck
 from pocketmq.broker.delay.wheel_loader import WheelLoader
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.runtime.clock import Clock
@@ -42,7 +41,6 @@ MANY: Final = 20
 RESIDENT_MAX: Final = 64 << 20
 """Limit of resident memory of store files while timers are entered again."""
 
-Mask = npt.NDArray[np.bool_]
 Progress = Callable[[str, int, int], None]
 """Called with the name of the task, bytes done and bytes in total."""
 
@@ -106,11 +104,7 @@ class WheelEntry:
 
     def enter(self, now_ms: int) -> bool:
         """Enter the next messages of the timer queue; return whether more can be entered now."""
-        queue = self._queues.get(TIMER_TOPIC, 0)
-        if queue is None:
-            return False
-        queue_offset = max(self.queue_offset, queue.min_offset)
-        units = queue.units(queue_offset, ENTERED_AT_ONCE)
+        queue_offset, units = self._next_units(ENTERED_AT_ONCE)
         try:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
                 self._enter_few(queue_offset, units, now_ms)
@@ -128,7 +122,7 @@ class WheelEntry:
         if (now_s := self._clock.monotonic()) >= self._window_end_s:
             self._window_end_s, self._window_left = now_s + ENTER_EVERY_MS / 1000, ENTERED_AS_THEY_COME
         self._window_left -= count
-        if self.queue_offset < queue.max_offset:
+        if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
             return True
         self.soonest_ms = FAR_MS
         return False

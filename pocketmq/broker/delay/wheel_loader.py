@@ -112,7 +112,9 @@ class WheelLoader:
     def step(self, until_ms: int, now_ms: int) -> bool:
         """Do a part of the work; return False if all slots up to that of `until_ms` are loaded. Raises OSError."""
         if self._waiting:
-            self._take_records(self._waiting.pop())
+            slot_ms = self.loaded_to_ms - self._precision_ms
+            for physical_offset in self._waiting.pop().tolist():
+                self._take_at(physical_offset, slot_ms)
         elif self.unrolled and self.unrolled[0][0] + self._precision_ms <= now_ms:
             self._roll_some(now_ms)
         elif self.is_loading:
@@ -184,11 +186,6 @@ class WheelLoader:
         for row in self.added(times):
             self._take_at(int(part["physical_offset"][row]), int(times[row]))
         self.pass_empty(now_ms)  # so that the read time moves past the slot
-
-    def _take_records(self, physical_offsets: Numbers) -> None:
-        slot_ms = self.loaded_to_ms - self._precision_ms
-        for physical_offset in physical_offsets.tolist():
-            self._take_at(physical_offset, slot_ms)
 
     def _take_at(self, physical_offset: int, slot_ms: int) -> None:
         record = self._reader.read(physical_offset)

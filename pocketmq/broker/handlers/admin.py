@@ -86,8 +86,7 @@ def _lag_figures(services: Services, name: str, key: str) -> dict[str, dict[str,
         return None
     store = services.store
     pulled_to = services.offsets.pull_offsets.get((group, topic, int(queue_id)))
-    queue = store.queue(topic, int(queue_id))
-    unit = None if pulled_to is None or queue is None else queue.unit_at(pulled_to - 1)
+    unit = None if pulled_to is None else store.unit_at(topic, int(queue_id), pulled_to - 1)
     if unit is None:
         return None
     physical_offset, size, _ = unit

@@ -54,11 +54,8 @@ def query_consumer_offset(services: Services, request: Request[QueryConsumerOffs
 
 def _is_on_disk(services: Services, topic: str, queue_id: int) -> bool:
     """Whether message 0 is so old that it must be read from disk (accessMessageInMemoryMaxRatio)."""
-    queue = services.store.queue(topic, queue_id)
-    unit = None if queue is None else queue.unit_at(0)
-    if unit is None:
-        return False
-    return not services.store.reader.is_in_memory(unit[0])
+    unit = services.store.unit_at(topic, queue_id, 0)
+    return unit is not None and not services.store.reader.is_in_memory(unit[0])
 
 
 def update_consumer_offset(services: Services, request: Request[UpdateConsumerOffsetRequestHeader]) -> Response:
@@ -190,7 +187,7 @@ def _notify_consumers(services: Services, request: Request[ResetOffsetRequestHea
         yield
     place = f"Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}"
     remark = f"Consumer not online, so can not reset offset, {place}"
-    info = existing(services.clients.consumer_group(header.group), ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    info = existing(services.clients.consumers.get(header.group), ResponseCode.CONSUMER_NOT_ONLINE, remark)
     check_versions(info.clients.values())
     push = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp, False)
     as_map, as_list = (yield from _offset_map(table)), _offset_list(table)

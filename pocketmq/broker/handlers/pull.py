@@ -168,8 +168,7 @@ def _hand_over(services: Services, header: PullMessageRequestHeader) -> Response
 
 def _suggested_broker(services: Services, header: PullMessageRequestHeader, result: GetResult) -> int:
     """Return the id of the broker to pull from next: another one if the records lie too far behind the log's end."""
-    queue = services.store.queue(header.topic, header.queue_id)
-    last = None if queue is None else queue.unit_at(result.next_begin_offset - 1)
+    last = services.store.unit_at(header.topic, header.queue_id, result.next_begin_offset - 1)
     if last is not None and not services.store.reader.is_in_memory(last[0]):
         group = services.groups.get(header.consumer_group)
         return _SLAVE_ID if group is None else group.which_broker_when_consume_slowly

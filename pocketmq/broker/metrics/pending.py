@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.broker.delay.pending import DelayQuery, Numbers
+from pocketmq.broker.delay.pending import DelayQuery
+from pocketmq.store.timer.timer_log import Numbers
 
 HOUR_MS: Final = 3_600_000
 HOURS: Final = 24

@@ -90,6 +90,7 @@ class PopMessageService:
         self, context: Context, offsets: ConsumerOffsetManager, topics: TopicConfigManager, groups: SubscriptionGroupManager,
         stats: BrokerStats, orders: ConsumerOrderInfoManager, revive: PopReviveService,
     ) -> None:  # fmt: skip
+        self._context = context
         self._config = config = context.config
         self._store = context.store
         self._offsets = offsets
@@ -100,10 +101,7 @@ class PopMessageService:
         self.revive = revive
         self.polling = PopLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
         self.notifications = NotificationLongPollingService(context.timers, context.slices, HoldLimits(*config.hold_limits))
-        self._turn = context.turn
         self._waking = context.turn.add(Phase.WAKE, self._wake, is_always_due=False)
-        self._steps = context.steps
-        self._look_at_clocks = context.look_at_clocks
         self._clock = context.clock
         orders.freed.subscribe(self.look_at)
         self._counter = 0
@@ -114,7 +112,7 @@ class PopMessageService:
     def start(self) -> None:
         """Start reviving."""
         self.revive.start()
-        self._steps.subscribe(self.orders.calendar_set)
+        self._context.steps.subscribe(self.orders.calendar_set)
 
     def stop(self) -> None:
         """Answer waiting requests and stop reviving."""
@@ -148,7 +146,7 @@ class PopMessageService:
         if self.notifications.count:
             self.notifications.look_at(topic, queue_id)
             self._waking.is_due = True
-            self._turn.arm()
+            self._context.turn.arm()
         self.try_waiting(topic, queue_id)
 
     def try_waiting(self, topic: str, queue_id: int) -> None:
@@ -156,7 +154,7 @@ class PopMessageService:
         if self.polling.count:
             self.polling.look_at(topic, queue_id)
             self._waking.is_due = True
-            self._turn.arm()
+            self._context.turn.arm()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -228,8 +226,7 @@ class PopMessageService:
         if init_mode == 0 or topic.startswith(RETRY_PREFIX):
             queue_offset = min_offset
         else:
-            queue = store.queue(topic, queue_id)
-            unit = queue.unit_at(0) if queue is not None and not min_offset else None
+            unit = None if min_offset else store.unit_at(topic, queue_id, 0)
             is_young = (
                 unit is not None and self._config.init_pop_offset_by_check_msg_in_mem and store.reader.is_in_memory(unit[0])
             )
@@ -240,11 +237,11 @@ class PopMessageService:
 
     def pop(self, header: PopMessageRequestHeader, matches: Wanted) -> Popped:
         """Take messages. Raises RemotingError if a check point cannot be stored."""
-        self._look_at_clocks()
+        self._context.look_at_clocks()
         self._counter += 1
         revive_queue = ORDER_REVIVE_QUEUE if header.order else self._counter % self._config.revive_queue_num
         popped = Popped(header, self._clock.message_time_ms(), revive_queue)
-        self._steps.note_calendar(popped.pop_time_ms)
+        self._context.steps.note_calendar(popped.pop_time_ms)
         key = header.topic, header.consumer_group
         # One counter per group: with a common one, groups popping alternately could always get the same queue, or no
         # retries.
@@ -390,7 +387,7 @@ class PopMessageService:
             -1 if is_batch else queue_offsets[0], handle.start_offset, group, topic, queue_id, handle.pop_time_ms,
             handle.broker_name, queue_offsets if is_batch else None,
         )  # fmt: skip
-        self._look_at_clocks()
+        self._context.look_at_clocks()
         visible_ms = handle.pop_time_ms + handle.invisible_time_ms
         return self.revive.put(ack, handle.revive_queue, visible_ms, self._clock.message_time_ms()).end_offset
 
@@ -410,11 +407,11 @@ class PopMessageService:
 
         Raises RemotingError if that cannot be stored.
         """
-        self._look_at_clocks()
+        self._context.look_at_clocks()
         now_ms = self._clock.message_time_ms()
         if handle.revive_queue == ORDER_REVIVE_QUEUE:
             # In terms of the calendar at the time of the pop.
-            visible_ms = now_ms + invisible_time_ms - self._steps.shift_since_ms(handle.pop_time_ms)
+            visible_ms = now_ms + invisible_time_ms - self._context.steps.shift_since_ms(handle.pop_time_ms)
             self.orders.hide(topic, group, queue_id, queue_offset, handle.pop_time_ms, visible_ms)
             return handle.pop_time_ms, visible_ms - handle.pop_time_ms
         # The pop time must differ from the old one. With equal times both check points would have the same key, the ack of
@@ -422,9 +419,8 @@ class PopMessageService:
         is_set_back = handle.pop_time_ms - now_ms > _CHANGES_MAX
         pop_time_ms = now_ms if is_set_back else max(now_ms, handle.pop_time_ms + 1)
         invisible_time_ms -= pop_time_ms - now_ms
-        self._steps.note_calendar(pop_time_ms)
-        queue = self._store.queue(topic, queue_id)
-        unit = None if queue is None else queue.unit_at(queue_offset)
+        self._context.steps.note_calendar(pop_time_ms)
+        unit = self._store.unit_at(topic, queue_id, queue_offset)
         check_point = CheckPoint(
             queue_offset, pop_time_ms, invisible_time_ms, queue_id, topic, group, handle.broker_name, 1, d=[0],
             last=None if unit is None else unit[0],

@@ -53,8 +53,7 @@ class ConsumerOrderInfoManager(ConfigManager):
 
     def __init__(self, context: Context, file: ConfigFile) -> None:
         super().__init__(file, context.clock)
-        self._timers = context.timers
-        self._steps = context.steps
+        self._context = context
         self.table: dict[str, dict[int, OrderInfo]] = {}
         self._is_dirty = False
         self.freed: Event[[str, int]] = Event()
@@ -69,7 +68,7 @@ class ConsumerOrderInfoManager(ConfigManager):
 
     def _blocked_to_ms(self, info: OrderInfo) -> int:
         # The table has times of the calendar at the pop.
-        return info.blocked_to_ms() + self._steps.shift_since_ms(info.pop_time_ms)
+        return info.blocked_to_ms() + self._context.steps.shift_since_ms(info.pop_time_ms)
 
     def calendar_set(self) -> None:
         """Set the timers again after the calendar was set."""
@@ -135,7 +134,7 @@ class ConsumerOrderInfoManager(ConfigManager):
 
     def _arm(self, topic: str, queue_id: int, info: OrderInfo) -> None:
         if info.open_offsets():
-            self._timers.at_ms(self._blocked_to_ms(info), lambda: self.freed(topic, queue_id))
+            self._context.timers.at_ms(self._blocked_to_ms(info), lambda: self.freed(topic, queue_id))
 
     # --- the file ---------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from pocketmq.broker.delay.records import DEQUEUE_MS, records_from
 from pocketmq.broker.names import TIMER_TOPIC
 from pocketmq.broker.pop.pop_record import CHECK_POINT_TAG, CheckPoint, read_revive_record
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.properties import REAL_TOPIC, TAGS, decode_properties
 from pocketmq.store.format.record import decode_record
 from pocketmq.store.message_store import MessageStore
@@ -26,10 +26,8 @@ from pocketmq.store.queue.time_search import Boundary
 
 log = logging.getLogger("broker")
 
-UNITS_READ: Final = 1024
 WINDOW_MS: Final = 120_000
 """Age, before the last record, of the oldest check points looked at: offsets are written every few seconds."""
-_DELIVERED: Final = "TIMER_DEQUEUE_MS"
 
 
 def recover_positions(
@@ -46,8 +44,7 @@ def recover_positions(
         for physical_offset, check_point in _check_points(store, queue, begin, revive_topic):
             topic, group, queue_id = check_point.t, check_point.c, check_point.q
             last = max(check_point.queue_offsets(), default=-1)
-            popped = store.queue(topic, queue_id)
-            unit = None if popped is None else popped.unit_at(last)
+            unit = store.unit_at(topic, queue_id, last)
             # A record behind the check point belongs to a topic that was created again.
             if unit is None or unit[0] > physical_offset or groups.get(group) is None:
                 continue
@@ -69,19 +66,16 @@ def _check_points(
     queue_offset = max(
         queue_offsets.start + first, store.offset_by_time(queue.topic, queue.queue_id, oldest_ms, Boundary.LOWER)
     )
-    while units := queue.units(queue_offset, UNITS_READ):
-        for physical_offset, _, code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
-            queue_offset += 1
-            view = None if code == HOLE_TAGS_CODE else store.message_at(physical_offset)
-            if view is None:
-                continue
-            try:
-                record = decode_record(view)
-                properties = decode_properties(record.properties)
-                is_ours = properties.get(REAL_TOPIC, queue.topic) == revive_topic and _DELIVERED not in properties
-                if is_ours and properties.get(TAGS) == CHECK_POINT_TAG:
-                    found = read_revive_record(CHECK_POINT_TAG, record.body)
-                    assert isinstance(found, CheckPoint)
-                    yield physical_offset, found
-            except ValueError as error:
-                log.warning("the record at physical offset %d is not a check point: %s", physical_offset, error)
+    for _, physical_offset, view in records_from(store, queue, queue_offset):
+        if view is None:
+            continue
+        try:
+            record = decode_record(view)
+            properties = decode_properties(record.properties)
+            is_ours = properties.get(REAL_TOPIC, queue.topic) == revive_topic and DEQUEUE_MS not in properties
+            if is_ours and properties.get(TAGS) == CHECK_POINT_TAG:
+                found = read_revive_record(CHECK_POINT_TAG, record.body)
+                assert isinstance(found, CheckPoint)
+                yield physical_offset, found
+        except ValueError as error:
+            log.warning("the record at physical offset %d is not a check point: %s", physical_offset, error)

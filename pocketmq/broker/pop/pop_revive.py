@@ -49,8 +49,7 @@ def revived_copy(
     store: MessageStore, check_point: CheckPoint, queue_offset: int, store_host: bytes, *, with_v2: bool
 ) -> Message:
     """Return the copy of a popped message for the retry topic of its group. Raises ValueError if the record is gone."""
-    queue = store.queue(check_point.t, check_point.q)
-    unit = None if queue is None else queue.unit_at(queue_offset)
+    unit = store.unit_at(check_point.t, check_point.q, queue_offset)
     view = None if unit is None or unit[2] == HOLE_TAGS_CODE else store.message_at(unit[0])
     if unit is None or view is None:
         raise ValueError("the record does not exist")
@@ -90,22 +89,16 @@ class PopReviveService:
         self, context: Context, putter: MessagePutter, offsets: ConsumerOffsetManager, topics: TopicConfigManager,
         groups: SubscriptionGroupManager, timer_messages: WheelSource,
     ) -> None:  # fmt: skip
-        config = context.config
+        self._context = context
+        self._config = config = context.config
         self._store = context.store
         self._putter = putter
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
         self._timer_messages = timer_messages
-        self._clock = context.clock
-        self._turn = context.turn
         self._reading = context.turn.add(Phase.WAKE, self._dispatched, is_always_due=False)
-        self._steps = context.steps
-        self._store_host = context.store_host
         self.topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
-        self._queue_nums = config.revive_queue_num
-        self._with_retry_v2 = config.enable_retry_topic_v2
-        self._is_separate = config.use_separate_retry_queue
         self.queues: dict[int, _ReviveQueue] = {}
         """By id: the queues that are read, so that check points and acks may be put into them."""
         # Heap: revive time, queue id, queue offset of the check point. Times are on the steady clock.
@@ -119,7 +112,7 @@ class PopReviveService:
     def start(self) -> None:
         """Continue where the last process stopped, and start reviving."""
         queue_ids = {queue_id for topic, queue_id in self._store.queues.queues if topic == self.topic}
-        for queue_id in sorted(queue_ids | set(range(self._queue_nums))):
+        for queue_id in sorted(queue_ids | set(range(self._config.revive_queue_num))):
             queue_offset = self._offsets.query(REVIVE_GROUP, self.topic, queue_id) + 1
             low = max(self._store.min_offset(self.topic, queue_id), 0)
             high = max(self._store.max_offset(self.topic, queue_id), low)
@@ -134,15 +127,15 @@ class PopReviveService:
         if wait_s is not None:
             self.work.after(wait_s)
         elif self._due:
-            self.work.at_ms(self._due[0][0] + self._steps.difference)
+            self.work.at_ms(self._due[0][0] + self._context.steps.difference)
 
     def _revive_due(self, end_s: float, now_ms: int) -> float | None:
         """Read, then revive what is due; return the seconds until the next turn, or None to wait for the next due time."""
         for queue in self.queues.values():
             while self._read(queue):
-                if self._clock.monotonic() >= end_s:
+                if self._context.clock.monotonic() >= end_s:
                     return 0.0
-        difference = self._steps.difference
+        difference = self._context.steps.difference
         while self._due and self._due[0][0] <= now_ms - difference:
             if self._due[0][0] > self._read_to_ms:
                 delivered_to_ms = self._timer_messages.delivered_to_ms - difference
@@ -150,16 +143,16 @@ class PopReviveService:
                     # Acks put by now are read after the dispatch at the end of this turn.
                     self._put_to_ms = min(delivered_to_ms, now_ms - difference)
                     self._reading.is_due = True
-                    self._turn.arm()
+                    self._context.turn.arm()
                 return AGAIN_S
-            if self._clock.monotonic() >= end_s:
+            if self._context.clock.monotonic() >= end_s:
                 return 0.0
             _, queue_id, queue_offset = self._due[0]
             queue = self.queues[queue_id]
             check_point = queue.open.get(queue_offset)
             if check_point is not None:
                 self._revive(check_point, queue_id, now_ms)
-                self._turn.arm()
+                self._context.turn.arm()
                 self._close(queue, queue_offset)
             heapq.heappop(self._due)
         return None
@@ -211,7 +204,7 @@ class PopReviveService:
         if check_point.key not in queue.by_key:
             queue.open[queue_offset] = check_point
             queue.by_key[check_point.key] = queue_offset
-            steps = self._steps
+            steps = self._context.steps
             revive_ms = check_point.revive_ms + steps.shift_since_ms(check_point.pt) - steps.difference
             heapq.heappush(self._due, (revive_ms, queue.queue_id, queue_offset))
 
@@ -249,9 +242,11 @@ class PopReviveService:
 
     def _copy(self, check_point: CheckPoint, queue_offset: int) -> None:
         """Copy to the retry topic. Raises ValueError if the record is gone, OSError or RemotingError if not stored."""
-        message = revived_copy(self._store, check_point, queue_offset, self._store_host, with_v2=self._with_retry_v2)
+        message = revived_copy(
+            self._store, check_point, queue_offset, self._context.store_host, with_v2=self._config.enable_retry_topic_v2
+        )
         retry = self._topics.create_on_send_back(message.topic, 1)
-        if self._is_separate:
+        if self._config.use_separate_retry_queue:
             normal = self._topics.get(normal_topic_of(check_point.t, check_point.c))
             queue_nums = 1 if normal is None else normal.write_queue_nums
             if retry.write_queue_nums < queue_nums:
@@ -262,7 +257,7 @@ class PopReviveService:
 
     def _put_again(self, check_point: CheckPoint, queue_offset: int, queue_id: int, now_ms: int) -> None:
         tries = int(check_point.rp or 0) + 1
-        shift_ms = self._steps.shift_since_ms(check_point.pt)
+        shift_ms = self._context.steps.shift_since_ms(check_point.pt)
         again = CheckPoint(
             queue_offset, check_point.pt, now_ms - shift_ms - check_point.pt + BACK_OFF_MS * min(tries, 60), check_point.q,
             check_point.t, check_point.c, check_point.bn, 1, d=[0], rp=str(tries), last=check_point.last,
@@ -276,10 +271,10 @@ class PopReviveService:
 
         `visible_ms` is when the messages become visible again, by the calendar at their pop.
         """
-        due_ms = visible_ms + self._steps.shift_since_ms(entry.pt)
+        due_ms = visible_ms + self._context.steps.shift_since_ms(entry.pt)
         # No delay is used while store times stand still, after the calendar was set back.
         is_delay = self._store.commit_log.last_store_timestamp_ms <= now_ms
-        message = revive_message(entry, self.topic, queue_id, due_ms, self._store_host, now_ms, is_delay=is_delay)
+        message = revive_message(entry, self.topic, queue_id, due_ms, self._context.store_host, now_ms, is_delay=is_delay)
         if not self._putter.delay(message):
             message.properties_bytes = encode_properties(message.properties).encode()
         return self._putter.put_at_once(message)

@@ -68,9 +68,6 @@ class ConfigManager(ABC):
         """Write the present state from another thread, because a disk sync would block the event loop."""
         executor.submit(self._try, self.snapshot())
 
-    def _write(self, document: dict[str, Any]) -> None:
-        self._try(lambda: self.file.persist(document))
-
     def _try(self, write: Callable[[], object]) -> None:
         try:
             write()

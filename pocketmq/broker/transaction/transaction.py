@@ -14,8 +14,6 @@ delivers both.)
 import logging
 from typing import Final
 
-from msgspec.structs import replace
-
 from pocketmq.broker.context import Context
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.put.put import MessagePutter
@@ -23,7 +21,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
 from pocketmq.broker.transaction.transaction_half import HalfMessage, as_half
-from pocketmq.broker.transaction.transaction_op import TransactionProgress, op_body, op_message
+from pocketmq.broker.transaction.transaction_op import TransactionProgress, op_message
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.runtime.turn import Phase
 from pocketmq.store.format.layout import HOLE_TAGS_CODE
@@ -53,8 +51,7 @@ class TransactionalMessageService:
         self._topics = topics
         self._progress = progress
         self.check = check
-        self._store_host = context.store_host
-        self._clock = context.clock
+        self._context = context
         self._committed: dict[int, None] = {}  # first offsets, oldest first
         self._prepared: dict[int, tuple[Message, PutResult]] = {}  # by physical offset, oldest first
         self._ending = context.turn.add(Phase.DISPATCH, self.end_turn, is_always_due=False)  # before the turn's dispatch
@@ -107,8 +104,7 @@ class TransactionalMessageService:
         The queue must refer to it too: a body may contain bytes that look like a record.
         """
         half = HalfMessage.read(self._store.message_at(physical_offset), topic)
-        queue = self._store.queue(topic, 0)
-        unit = None if queue is None else queue.unit_at(half.queue_offset)
+        unit = self._store.unit_at(topic, 0, half.queue_offset)
         if unit is None or unit[0] != physical_offset:
             raise ValueError("no queue refers to it")
         return half
@@ -116,7 +112,7 @@ class TransactionalMessageService:
     def resume(self, physical_offset: int) -> None:
         """Restart the checks of a transaction that was given up. Raises ValueError if none is there, and RemotingError."""
         given_up = self._read(physical_offset, TRANS_CHECK_MAX_TIME_TOPIC)
-        result = self._putter.put_at_once(given_up.resumed(self._store_host))
+        result = self._putter.put_at_once(given_up.resumed(self._context.store_host))
         self.check.half_stored(result.queue_offset)
 
     def commit(self, half: HalfMessage) -> int:
@@ -131,7 +127,7 @@ class TransactionalMessageService:
             return 0
         if newest is not None:
             queue_offset, physical_offset = newest
-        message = half.committed(self._store_host, physical_offset)
+        message = half.committed(self._context.store_host, physical_offset)
         message.queue_id = self._topics.readable_queue(message.topic, message.queue_id)
         end_offset = self._putter.put(message).end_offset
         if newest is not None:
@@ -157,8 +153,8 @@ class TransactionalMessageService:
         """Store the op messages of the transactions ended in this turn."""
         ended, self._ended = self._ended, []
         try:
-            message = op_message(self._clock.message_time_ms(), self._store_host)
-            self._putter.put_batch([replace(message, body=op_body(queue_offset)) for queue_offset in ended])
+            now_ms, host = self._context.clock.message_time_ms(), self._context.store_host
+            self._putter.put_batch([op_message(queue_offset, now_ms, host) for queue_offset in ended])
             self._progress.ops_stored(ended)
         except (OSError, RemotingError) as error:
             reason = error.remark if isinstance(error, RemotingError) else error
@@ -197,6 +193,5 @@ class TransactionalMessageService:
 
     def may_remove(self, end_offset: int) -> bool:
         """Return whether no open half message lies in the CommitLog before `end_offset`."""
-        queue = self._store.queue(TRANS_HALF_TOPIC, 0)
-        unit = None if queue is None else queue.unit_at(self._progress.half_offset)
+        unit = self._store.unit_at(TRANS_HALF_TOPIC, 0, self._progress.half_offset)
         return unit is None or unit[2] == HOLE_TAGS_CODE or unit[0] >= end_offset

@@ -53,16 +53,11 @@ class TransactionCheck:
         self, context: Context, putter: MessagePutter, progress: TransactionProgress, topics: TopicConfigManager,
         clients: ClientRegistry,
     ) -> None:  # fmt: skip
-        self._store = context.store
+        self._context = context
         self._putter = putter
         self._progress = progress
         self._topics = topics
         self._clients = clients
-        self._config = context.config
-        self._store_host = context.store_host
-        self._steps = context.steps
-        self._clock = context.clock
-        self._turn = context.turn
         self.work = DueWork(context, self._check_due, BUDGET_S, "open half messages cannot be checked")
         context.steps.subscribe(self._calendar_set)
         self._is_far = False  # whether the head is due later than a new half message could be
@@ -96,14 +91,14 @@ class TransactionCheck:
         """Handle heads that are due, for a limited time."""
         count = 0
         try:
-            while count < BATCH_MAX and self._clock.monotonic() < end_s:
+            while count < BATCH_MAX and self._context.clock.monotonic() < end_s:
                 head = self._head()
                 if head is None:
                     self._go_on_after(DISPATCH_AFTER_S)
                     return
                 due_ms = self._due_ms(head, now_ms)
                 if due_ms > now_ms:
-                    self._is_far = due_ms - now_ms > self._config.transaction_time_out
+                    self._is_far = due_ms - now_ms > self._context.config.transaction_time_out
                     self.work.at_ms(due_ms)
                     return
                 count += 1
@@ -113,7 +108,7 @@ class TransactionCheck:
             self._go_on_after(0)
         finally:
             if count:
-                self._turn.arm()
+                self._context.turn.arm()
 
     def _go_on_after(self, seconds: float) -> None:
         """Begin another turn unless all half messages have ended."""
@@ -123,7 +118,7 @@ class TransactionCheck:
     def _head(self) -> HalfMessage | None:
         """Return the oldest open half message, or None; lost ones are skipped."""
         progress = self._progress
-        queue = self._store.queue(TRANS_HALF_TOPIC, 0)
+        queue = self._context.store.queue(TRANS_HALF_TOPIC, 0)
         for _ in range(STEPS_MAX):
             if not progress.advance():
                 continue
@@ -138,7 +133,7 @@ class TransactionCheck:
             try:
                 if unit is None or unit[2] == HOLE_TAGS_CODE:
                     raise ValueError("the record does not exist")
-                return HalfMessage.read(self._store.message_at(unit[0]))
+                return HalfMessage.read(self._context.store.message_at(unit[0]))
             except ValueError as error:
                 log.error("the half message %d is lost: %s", queue_offset, error)
                 progress.done(queue_offset)
@@ -148,11 +143,11 @@ class TransactionCheck:
 
     def _wait_ms(self, half: HalfMessage) -> tuple[int, bool]:
         """Return the time in ms from the message's store time until it is handled, and whether a producer is asked then."""
-        interval_ms = self._config.transaction_check_interval
+        interval_ms = self._context.config.transaction_check_interval
         if half.check_times:
             return interval_ms, True
         immunity_ms = half.immunity_ms
-        free_ms = self._config.transaction_time_out if immunity_ms is None else immunity_ms
+        free_ms = self._context.config.transaction_time_out if immunity_ms is None else immunity_ms
         free_ms -= half.store_timestamp_ms - half.since_ms
         return (free_ms, True) if free_ms <= interval_ms else (interval_ms, False)
 
@@ -163,12 +158,12 @@ class TransactionCheck:
         if self._seen[0] != half.queue_offset:
             self._seen = (half.queue_offset, now_ms)
         wait_ms, _ = self._wait_ms(half)
-        shift_ms = self._steps.shift_ms(half.physical_offset, half.store_timestamp_ms)
+        shift_ms = self._context.steps.shift_ms(half.physical_offset, half.store_timestamp_ms)
         # If the calendar was set back while no broker ran, the wait is limited to the configured time from now.
         return min(half.store_timestamp_ms + shift_ms, self._seen[1]) + wait_ms
 
     def _is_too_old(self, half: HalfMessage, now_ms: int) -> bool:
-        return now_ms - half.since_ms > self._store.config.file_reserved_time * _HOUR_MS
+        return now_ms - half.since_ms > self._context.store.config.file_reserved_time * _HOUR_MS
 
     def _serve(self, head: HalfMessage, now_ms: int) -> bool:
         """Store the head again or give it up, as due; return False if that is not decided yet.
@@ -176,12 +171,12 @@ class TransactionCheck:
         Raises RemotingError or OSError if it cannot be stored.
         """
         progress, times = self._progress, head.check_times
-        if times >= self._config.transaction_check_max or self._is_too_old(head, now_ms):
+        if times >= self._context.config.transaction_check_max or self._is_too_old(head, now_ms):
             self._give_up(head)
             return True
         _, is_asked = self._wait_ms(head)
         try:
-            result = self._putter.put_at_once(head.renewed(self._store_host, times + 1 if is_asked else 0))
+            result = self._putter.put_at_once(head.renewed(self._context.store_host, times + 1 if is_asked else 0))
         except RemotingError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
@@ -192,13 +187,13 @@ class TransactionCheck:
         progress.copies[head.first_offset] = HalfPlace(result.queue_offset, result.physical_offset)
         progress.done(head.queue_offset)
         if is_asked:
-            self._ask(HalfMessage.read(self._store.message_at(result.physical_offset)))
+            self._ask(HalfMessage.read(self._context.store.message_at(result.physical_offset)))
         return True
 
     def _give_up(self, head: HalfMessage) -> None:
         topic = self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1).topic_name
         try:
-            self._putter.put_at_once(head.given_up(self._store_host))
+            self._putter.put_at_once(head.given_up(self._context.store_host))
         except RemotingError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise

@@ -14,8 +14,9 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
-from pocketmq.broker.delay.records import OWN_PROPERTY
+from pocketmq.broker.delay.records import OWN_PROPERTY, QUEUE_ID_MAX
 from pocketmq.broker.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, WAIT
+from pocketmq.broker.put.delivery_time import PRODUCER_GROUP
 from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES, StoredProperties
 from pocketmq.store.format.message import (
     TRANSACTION_COMMIT_TYPE,
@@ -33,12 +34,10 @@ CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID: Final = "__transactionId__"
-_PRODUCER_GROUP: Final = "PGROUP"
 _STORED_MS: Final = "PMQ_STORED_MS"
 _COPY_PROPERTIES: Final = (CHECK_TIMES, FIRST_OFFSET, _STORED_MS)
 _BROKER_PROPERTIES: Final = (*_COPY_PROPERTIES, TRANSACTION_ID, REAL_TOPIC, REAL_QID, CLUSTER)
 _NOT_PLAIN: Final = frozenset((*_BROKER_PROPERTIES, *STALE_IN_COPIES))
-_QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = 18
 
 
@@ -102,7 +101,7 @@ class HalfMessage:
         for name in STALE_IN_COPIES:
             properties.pop(name, None)
         real, queue_id = properties.get(REAL_TOPIC), _number(properties.get(REAL_QID))
-        if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > _QUEUE_ID_MAX:
+        if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > QUEUE_ID_MAX:
             raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are not a valid queue")
         message = record.copy_to(topic, record.queue_id, record.store_host, properties)
         return cls(message, real, queue_id, record.queue_offset, record.physical_offset, record.store_timestamp_ms)
@@ -126,7 +125,7 @@ class HalfMessage:
 
     @property
     def producer_group(self) -> str | None:
-        return self.properties.get(_PRODUCER_GROUP)
+        return self.properties.get(PRODUCER_GROUP)
 
     @property
     def unique_key(self) -> str | None:

@@ -11,12 +11,12 @@ this one or Apache's, finds the open transactions.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from pocketmq.broker.delay.records import records_from
 from pocketmq.broker.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.transaction.transaction_half import HalfMessage
-from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_STRUCT, HOLE_TAGS_CODE
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.properties import TAGS, encode_properties
 from pocketmq.store.format.record import BadRecordError, decode_record
@@ -28,26 +28,20 @@ ADVANCE_MAX: Final = 1000
 """Limit of steps of one `advance`: very many messages behind an old one may be finished."""
 _OP_PROPERTIES: Final = {TAGS: "d"}
 _OP_PROPERTIES_BYTES: Final = encode_properties(_OP_PROPERTIES).encode()
-_UNITS_READ: Final = 1000
 
 
-def op_message(now_ms: int, store_host: bytes) -> Message:
-    """Return an op message without its body, see `op_body`."""
+def op_message(queue_offset: int, now_ms: int, store_host: bytes) -> Message:
+    """Return the op message for one half message."""
     return Message(
         TRANS_OP_HALF_TOPIC,
         0,
-        b"",
+        b"%d" % queue_offset,
         store_host,
         store_host,
         born_timestamp_ms=now_ms,
         properties=_OP_PROPERTIES,
         properties_bytes=_OP_PROPERTIES_BYTES,
     )
-
-
-def op_body(queue_offset: int) -> bytes:
-    """Return the body of the op message for one half message."""
-    return b"%d" % queue_offset
 
 
 def named_offsets(body: bytes) -> list[int]:
@@ -122,7 +116,7 @@ class TransactionProgress:
         self.op_offset = _corrected(store, TRANS_OP_HALF_TOPIC, op_offset)
         half_end = store.max_offset(TRANS_HALF_TOPIC, 0)
         named: set[int] = set()
-        for _, view in _records(store, TRANS_OP_HALF_TOPIC, self.op_offset):
+        for _, _, view in _records(store, TRANS_OP_HALF_TOPIC, self.op_offset):
             try:
                 offsets = [] if view is None else named_offsets(decode_record(view).body)
             except BadRecordError as error:
@@ -132,7 +126,7 @@ class TransactionProgress:
             named.update(offsets)
             self._ops.append(max(offsets, default=-1))
         ended: set[int] = set()
-        for queue_offset, view in _records(store, TRANS_HALF_TOPIC, self.half_offset):
+        for queue_offset, _, view in _records(store, TRANS_HALF_TOPIC, self.half_offset):
             try:
                 self._found(HalfMessage.read(view), named, ended)
             except ValueError as error:
@@ -170,10 +164,6 @@ def _corrected(store: MessageStore, topic: str, queue_offset: int) -> int:
     return min(max(queue_offset, low), high)
 
 
-def _records(store: MessageStore, topic: str, queue_offset: int) -> Iterator[tuple[int, memoryview | None]]:
-    """Yield (queue offset, record) from a queue offset on; None for a record that does not exist."""
+def _records(store: MessageStore, topic: str, queue_offset: int) -> Iterable[tuple[int, int, memoryview | None]]:
     queue = store.queue(topic, 0)
-    while queue is not None and (units := queue.units(queue_offset, _UNITS_READ)):
-        for physical_offset, _, tags_code in CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units):
-            yield queue_offset, None if tags_code == HOLE_TAGS_CODE else store.message_at(physical_offset)
-            queue_offset += 1
+    return () if queue is None else records_from(store, queue, queue_offset)
