@@ -145,7 +145,7 @@ CPP_BODY = b"""{"clientID":"cpp","consumerDataSet":[{"consumeFromWhere":0,"consu
 
 async def test_heartbeat_of_the_cpp_client_is_understood(path, channels):
     beat(path, channels[0], CPP_BODY)
-    group = path.services.clients.consumer_group("cg")
+    group = path.services.clients.consumers.get("cg")
     assert (group.consume_type, group.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
     assert group.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
     assert group.subscriptions["T"].sub_version == 1_700_000_000_000

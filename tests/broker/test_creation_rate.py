@@ -91,13 +91,13 @@ async def test_heartbeat_beyond_the_group_rate_serves_the_known_groups() -> None
     async with running_broker(max_group_creations_per_second=1) as broker, connected() as client:
         assert (await beat(client, broker, *(f"g{number}" for number in range(100)))).code == ResponseCode.SUCCESS
         clients = broker.services.clients
-        known = clients.consumer_group("g7")
+        known = clients.consumers.get("g7")
         assert known is not None
         clients.unregister_consumer("g7", next(iter(known.clients)))
-        assert clients.consumer_group("g7") is None
+        assert clients.consumers.get("g7") is None
         answer = await beat(client, broker, "new1", "new2", "new3", "g7")
         assert answer.code == ResponseCode.SYSTEM_BUSY
-        assert clients.consumer_group("g7") is not None
+        assert clients.consumers.get("g7") is not None
 
 
 def test_tokens_refill_with_time_and_a_long_list_needs_a_full_bucket() -> None:

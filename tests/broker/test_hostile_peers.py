@@ -223,7 +223,7 @@ async def test_heartbeat_with_too_many_topics_is_refused(path: DataPath) -> None
     answer = path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(11))))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "maxSubscriptionsPerHeartbeat=10: this heartbeat has 11"
-    assert path.services.clients.consumer_group(GROUP) is None
+    assert path.services.clients.consumers.get(GROUP) is None
     assert path.call(RequestCode.HEART_BEAT, None, beat(*(SubscriptionData(f"T{n}") for n in range(10)))).code == 0
 
 

@@ -221,7 +221,7 @@ async def test_queues_of_a_killed_consumer_are_freed_and_its_group_is_notified()
     assert asker.is_notified()
     assert asker.lock(Q0) == [], "not held, because the holder is disconnected"
     path.clock.seconds += 0.02
-    await until(lambda: path.services.locks.holder(GROUP, Q0) is None, 20)
+    await until(lambda: path.services.locks.holder_of(GROUP, Q0) is None, 20)
     path.turn()
     assert asker.is_notified()
     assert asker.lock(Q0, Q1) == [Q0, Q1]
@@ -249,11 +249,11 @@ async def test_consumer_that_lost_its_connection_keeps_its_queues(sign):
     killed.channel.close()
     SIGNS_OF_LIFE[sign](path)
     path.clock.seconds += 0.02
-    await until(lambda: path.services.locks.holder(GROUP, Q3) is None, 20)
-    assert path.services.locks.holder(GROUP, Q0) == "c0"
+    await until(lambda: path.services.locks.holder_of(GROUP, Q3) is None, 20)
+    assert path.services.locks.holder_of(GROUP, Q0).client_id == "c0"
     path.clock.seconds += 30
     assert asker.lock(Q0, Q1, Q3) in ([Q3], None)
-    assert path.services.locks.holder(GROUP, Q0) == "c0"
+    assert path.services.locks.holder_of(GROUP, Q0).client_id == "c0"
 
 
 async def test_connection_closed_by_the_broker_frees_no_lock_early():
@@ -264,8 +264,8 @@ async def test_connection_closed_by_the_broker_frees_no_lock_early():
     idle.channel.close()
     killed.channel.close()
     path.clock.seconds += 0.02
-    await until(lambda: path.services.locks.holder(GROUP, Q3) is None, 20)
-    assert path.services.locks.holder(GROUP, Q0) == "c0"
+    await until(lambda: path.services.locks.holder_of(GROUP, Q3) is None, 20)
+    assert path.services.locks.holder_of(GROUP, Q0).client_id == "c0"
 
 
 async def test_end_of_an_older_connection_frees_nothing():
@@ -277,8 +277,8 @@ async def test_end_of_an_older_connection_frees_nothing():
     killed.lock(Q3)
     killed.channel.close()
     path.clock.seconds += 0.02
-    await until(lambda: path.services.locks.holder(GROUP, Q3) is None, 20)
-    assert path.services.locks.holder(GROUP, Q0) == "c0"
+    await until(lambda: path.services.locks.holder_of(GROUP, Q3) is None, 20)
+    assert path.services.locks.holder_of(GROUP, Q0).client_id == "c0"
 
 
 async def test_locks_of_a_client_in_two_processes_stay_when_one_unregisters():
@@ -286,7 +286,7 @@ async def test_locks_of_a_client_in_two_processes_stay_when_one_unregisters():
     second = Member(path, "c0", 99)
     first.lock(Q0)
     first.leave()
-    assert path.services.locks.holder(GROUP, Q0) == "c0"
+    assert path.services.locks.holder_of(GROUP, Q0).client_id == "c0"
     second.leave()
     assert other.lock(Q0) == [Q0]
 
@@ -369,4 +369,4 @@ async def test_pulls_of_other_groups_are_no_sign_of_life():
     killed.channel.close()
     path.ask(RequestCode.PULL_MESSAGE, pull_header(consumer_group="another"), b"", StubChannel(99))
     path.clock.seconds += 0.02
-    await until(lambda: path.services.locks.holder(GROUP, Q0) is None, 20)
+    await until(lambda: path.services.locks.holder_of(GROUP, Q0) is None, 20)

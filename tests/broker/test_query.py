@@ -52,7 +52,7 @@ async def test_queue_locks_by_requests(path):
     other = path.call(RequestCode.LOCK_BATCH_MQ, None, encode_body(LockBatchBody("cg", "c2", queues)))
     assert other.body == b'{"lockOKMQSet":[]}'
     assert path.call(RequestCode.UNLOCK_BATCH_MQ, None, body).code == 0
-    assert path.services.locks.holder("cg", queues[0]) is None
+    assert path.services.locks.holder_of("cg", queues[0]) is None
     assert path.call(RequestCode.LOCK_BATCH_MQ, None, b"[").code == ResponseCode.SYSTEM_ERROR
 
 

@@ -15,16 +15,16 @@ def test_queue_has_one_holder_per_group():
     assert locks.lock_batch("g", [Q0, Q1], "c2") == [Q1]
     assert locks.lock_batch("g", [Q0], "c1") == [Q0]
     assert locks.lock_batch("other", [Q0], "c2") == [Q0]
-    assert locks.holder("g", Q0) == "c1"
+    assert locks.holder_of("g", Q0).client_id == "c1"
 
 
 def test_only_the_holder_unlocks():
     locks = RebalanceLock(SteppedClock(), LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
     locks.unlock_batch("g", [Q0, Q1], "c2")
-    assert locks.holder("g", Q0) == "c1"
+    assert locks.holder_of("g", Q0).client_id == "c1"
     locks.unlock_batch("g", [Q0], "c1")
-    assert locks.holder("g", Q0) is None
+    assert locks.holder_of("g", Q0) is None
     assert locks.lock_batch("g", [Q0], "c2") == [Q0]
 
 
@@ -37,7 +37,7 @@ def test_lock_expires_after_its_last_request():
     clock.seconds += LIVE_MS / 1000
     assert locks.lock_batch("g", [Q0], "c2") == []
     clock.seconds += 0.1
-    assert locks.holder("g", Q0) is None
+    assert locks.holder_of("g", Q0) is None
     assert locks.lock_batch("g", [Q0], "c2") == [Q0]
 
 
@@ -46,7 +46,7 @@ def test_calendar_step_expires_no_lock():
     locks = RebalanceLock(clock, LIVE_MS)
     locks.lock_batch("g", [Q0], "c1")
     clock.advance(400 * 86_400_000)
-    assert locks.holder("g", Q0) == "c1"
+    assert locks.holder_of("g", Q0).client_id == "c1"
 
 
 def test_expired_locks_are_removed():
@@ -58,7 +58,7 @@ def test_expired_locks_are_removed():
     locks.lock_batch("h", [Q1], "c1")
     clock.seconds += 50
     locks.expire()
-    assert locks.holder("h", Q1) == "c1"
+    assert locks.holder_of("h", Q1).client_id == "c1"
     assert list(locks._groups) == ["h"]
 
 
@@ -85,7 +85,7 @@ async def test_queues_that_do_not_exist_are_not_locked():
     made_up += [MessageQueue("b", 4, TOPIC), MessageQueue("b", -1, TOPIC)]
     answer = path.call(RequestCode.LOCK_BATCH_MQ, None, encode_body(LockBatchBody("cg", "c1", made_up + real)))
     assert decode_body(LockOkBody, answer.body).lock_ok_mq_set == real
-    assert all(path.services.locks.holder("cg", queue) is None for queue in made_up)
+    assert all(path.services.locks.holder_of("cg", queue) is None for queue in made_up)
 
 
 def test_a_lock_keeps_little_memory():

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.broker import Broker
+from pocketmq.broker.clients.client_registry import ClientChannelInfo
 from pocketmq.broker.handlers import relay
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.bodies import ConsumerData
@@ -41,7 +42,9 @@ async def path() -> DataPath:
 
 def consumer(path: DataPath, port: int, language: str | int, version: int = 401) -> StubChannel:
     channel: Any = StubChannel(port)
-    path.services.clients.register_consumer(ConsumerData(GROUP), channel, f"client-{port}", language, version)
+    path.services.clients.register_consumer(
+        ConsumerData(GROUP), ClientChannelInfo(channel, f"client-{port}", language, version)
+    )
     path.turn()  # sends its notification
     return channel
 

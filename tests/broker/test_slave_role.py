@@ -91,7 +91,7 @@ async def test_heartbeat_of_a_new_group_does_not_change_the_slave_s_tables() -> 
         services = slave.services
         before = services.topics.version(), services.groups.version()
         assert (await ask(client, slave, RequestCode.HEART_BEAT, None, body)).code == ResponseCode.SUCCESS
-        assert services.clients.consumer_group("new") is not None, "the client is known"
+        assert services.clients.consumers.get("new") is not None, "the client is known"
         assert before == (services.topics.version(), services.groups.version())
         assert "new" not in services.groups.table and "%RETRY%new" not in services.topics.table
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from pocketmq.broker.clients.client_registry import ClientChannelInfo
 from pocketmq.broker.transaction.transaction_op import op_message
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import RemotingCommand
@@ -36,7 +37,7 @@ class Transacting(DataPath):
     def producer(self, port: int = 41000, group: str = GROUP) -> StubChannel:
         """Connect a producer of a group."""
         channel: Any = StubChannel(port)
-        self.services.clients.register_producer(group, channel, f"client-{port}", "JAVA", 401)
+        self.services.clients.register_producer(group, ClientChannelInfo(channel, f"client-{port}", "JAVA", 401))
         return channel
 
     def end(self, half: Record, ending: int = COMMIT, **fields: Any) -> RemotingCommand:

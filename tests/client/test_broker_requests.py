@@ -42,7 +42,7 @@ class Asked:
     @property
     def channel(self) -> Channel:
         """The broker's end of the consumer's connection."""
-        group = self.cluster.broker.services.clients.consumer_group("g")
+        group = self.cluster.broker.services.clients.consumers.get("g")
         client = None if group is None else group.find_client(self.client_id)
         assert client is not None
         return client.channel

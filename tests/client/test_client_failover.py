@@ -284,10 +284,10 @@ async def test_slaves_get_the_heartbeats_of_consumers_only() -> None:
             await producer.send(Message("T", b""))
             await producer.instance.heartbeat()
             for broker in (pair.master, pair.slave):
-                group = broker.services.clients.consumer_group("G")
+                group = broker.services.clients.consumers.get("G")
                 assert group is not None and group.client_ids() == [one.instance.client_id]
             assert "p" in pair.master.services.clients.producers and "p" not in pair.slave.services.clients.producers
-        await until(lambda: pair.slave.services.clients.consumer_group("G") is None)
+        await until(lambda: pair.slave.services.clients.consumers.get("G") is None)
 
 
 async def test_heartbeats_reach_other_brokers_if_one_refuses_them() -> None:
@@ -301,8 +301,8 @@ async def test_heartbeats_reach_other_brokers_if_one_refuses_them() -> None:
             one = consumer(address(pair.namesrv), GatedInbox())
             instance.consumer_data = one._consumer_data
             await instance.heartbeat()
-            assert pair.master.services.clients.consumer_group("G") is None
-            assert pair.slave.services.clients.consumer_group("G") is not None
+            assert pair.master.services.clients.consumers.get("G") is None
+            assert pair.slave.services.clients.consumers.get("G") is not None
         finally:
             await instance.close("G")
 

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from pocketmq.broker.clients.client_registry import ClientChannelInfo
 from pocketmq.client.message import Message
 from pocketmq.client.producer import Producer
 from pocketmq.store.format.message import Arrival
@@ -74,8 +75,10 @@ async def live():
         services.stats.arrived([Arrival("%DLQ%billing", 0, 1, [0], 0, 50)])
         services.stats.get("billing", "Orders", 0, 1, 50, took_s=0.0)
         services.offsets.commit("billing", "Orders", 0, 0)
-        services.clients.register_producer("pg", await channel_of(master), "client", "JAVA", 401)
-        services.clients.register_consumer(consumer_data("billing"), await channel_of(master), "client", "JAVA", 401)
+        services.clients.register_producer("pg", ClientChannelInfo(await channel_of(master), "client", "JAVA", 401))
+        services.clients.register_consumer(
+            consumer_data("billing"), ClientChannelInfo(await channel_of(master), "client", "JAVA", 401)
+        )
         await until(lambda: services.ha.replicas() and slave.services.ha_client.is_connected)
         found = {"up": set(BY_PROMETHEUS)}
         for page in (of_master, of_slave):

@@ -44,13 +44,13 @@ CONSUME_FROM_WHERES: Final = (
 
 
 class ClientChannelInfo(msgspec.Struct):
-    """A client of one group on one connection. `last_update_s` is monotonic."""
+    """A client of one group on one connection. `last_update_s`: monotonic time of its last heartbeat."""
 
     channel: Channel
     client_id: str
     language: str | int
     version: int
-    last_update_s: float
+    last_update_s: float = 0.0
 
 
 class ConsumerGroupInfo:
@@ -136,29 +136,24 @@ class ClientRegistry:
 
     # --- registering --------------------------------------------------------------------------------------------------
 
-    def register_consumer(
-        self, data: ConsumerData, channel: Channel, client_id: str, language: str | int, version: int
-    ) -> bool:
-        """Handle a consumer's heartbeat. Return True when the group changed: a new connection or another set of topics.
-
-        Raises RemotingError beyond a limit.
-        """
+    def register_consumer(self, data: ConsumerData, client: ClientChannelInfo) -> None:
+        """Handle a consumer's heartbeat. Raises RemotingError beyond a limit."""
+        channel = client.channel
         self._check_room(data.group_name, channel)
         self._check_subscriptions(data)
         group = self.consumers.get(data.group_name)
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroupInfo(data.group_name)
-        is_new = self._refresh(group.clients, channel, client_id, language, version)
-        is_changed = group.update(data) or is_new
+        is_new = self._refresh(group.clients, client)
         if is_new:
             self._watch(channel, data.group_name)
             channel.attachments.get("left groups", {}).pop(data.group_name, None)
-        if is_changed:
+        if group.update(data) or is_new:
             self._notify(group)
-        return is_changed
 
-    def register_producer(self, group: str, channel: Channel, client_id: str, language: str | int, version: int) -> None:
+    def register_producer(self, group: str, client: ClientChannelInfo) -> None:
         """Handle a producer's heartbeat. Raises RemotingError beyond a limit."""
+        channel, client_id = client.channel, client.client_id
         self._check_room(group, channel)
         table = self.producers.get(group)
         if table is None:
@@ -168,7 +163,7 @@ class ClientRegistry:
         before = table.get(channel)
         if before is not None and before.client_id != client_id:
             self._forget_id(group, channel, before.client_id)
-        if self._refresh(table, channel, client_id, language, version):
+        if self._refresh(table, client):
             self._watch(channel, group)
         self._producers_by_id.setdefault(client_id, {})[group, channel] = table[channel]
 
@@ -186,10 +181,6 @@ class ClientRegistry:
         return client.client_id
 
     # --- looking up ---------------------------------------------------------------------------------------------------
-
-    def consumer_group(self, group: str) -> ConsumerGroupInfo | None:
-        """Return the group if it has a connected consumer, else None."""
-        return self.consumers.get(group)
 
     def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """Return the group's subscription to `topic`, or None."""
@@ -289,21 +280,14 @@ class ClientRegistry:
             return
         self._notifier.changed(group)
 
-    def _refresh(
-        self,
-        table: dict[Channel, ClientChannelInfo],
-        channel: Channel,
-        client_id: str,
-        language: str | int,
-        version: int,
-    ) -> bool:
-        now = self._clock.monotonic()
-        info = table.get(channel)
+    def _refresh(self, table: dict[Channel, ClientChannelInfo], client: ClientChannelInfo) -> bool:
+        now_s = self._clock.monotonic()
+        info = table.get(client.channel)
         if info is None:
-            table[channel] = ClientChannelInfo(channel, client_id, language, version, now)
+            table[client.channel] = msgspec.structs.replace(client, last_update_s=now_s)
             self._registration_count += 1
             return True
-        info.client_id, info.last_update_s = client_id, now
+        info.client_id, info.last_update_s = client.client_id, now_s
         return False
 
     def _watch(self, channel: Channel, group: str) -> None:

@@ -156,11 +156,6 @@ class RebalanceLock:
             return None
         return holder
 
-    def holder(self, group: str, queue: MessageQueue) -> str | None:
-        """Return the id of the client that holds an unexpired lock on `queue`, or None."""
-        holder = self.holder_of(group, queue)
-        return None if holder is None else holder.client_id
-
     def recent(self, group: str, client_id: str) -> list[MessageQueue]:
         """Return the queues that a client locked last and whose locks stay valid for at least half of their life time."""
         holder = self._holders.get((group, client_id))

@@ -5,7 +5,7 @@ LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: queue locks of consumers that consume in orde
 
 import logging
 
-from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX
+from pocketmq.broker.clients.client_registry import NAME_SIZE_MAX, ClientChannelInfo
 from pocketmq.broker.filter.expression_filter import expression_filter
 from pocketmq.broker.filter.subscription import is_tag_type, refusal, split_tags
 from pocketmq.broker.handlers.consuming import compiling
@@ -92,21 +92,22 @@ def _register(
 
     Raises RemotingError at a limit, and `refused` at the end.
     """
-    clients, client = services.clients, (request.channel, data.client_id, request.language, request.version)
+    clients, channel = services.clients, request.channel
+    client = ClientChannelInfo(channel, data.client_id, request.language, request.version)
     for consumer in consumers:
-        clients.register_consumer(consumer, *client)
+        clients.register_consumer(consumer, client)
         if services.config.enable_property_filter:
             for _ in services.filters.register(consumer.group_name, consumer.subscription_data_set):
                 yield
-                if not request.channel.is_open:
+                if not channel.is_open:
                     return None
         yield
-        if not request.channel.is_open:
+        if not channel.is_open:
             return None
     for producer in data.producer_data_set:
-        clients.register_producer(producer.group_name, *client)
+        clients.register_producer(producer.group_name, client)
         yield
-        if not request.channel.is_open:
+        if not channel.is_open:
             return None
     if refused is not None:
         raise refused
@@ -155,7 +156,7 @@ def _unregister_consumer(services: Services, group: str, channel: Channel) -> No
 def get_consumer_list_by_group(services: Services, request: Request[ConsumerGroupRequestHeader]) -> Response:
     """Return the ids of a group's consumers, from which clients compute the queue allocation."""
     name = request.header.consumer_group
-    found = services.clients.consumer_group(name)
+    found = services.clients.consumers.get(name)
     group = existing(found, ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
     return Response(body=encode_body(ConsumerIdList(group.client_ids())))
 

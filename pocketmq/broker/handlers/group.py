@@ -109,7 +109,7 @@ def get_consumer_connection_list(services: Services, request: Request[ConsumerGr
 def online_group(services: Services, group: str) -> ConsumerGroupInfo:
     """Return a connected group. Raises RemotingError with code 206 when no client is connected."""
     remark = f"the consumer group[{group}] not online"
-    return existing(services.clients.consumer_group(group), ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    return existing(services.clients.consumers.get(group), ResponseCode.CONSUMER_NOT_ONLINE, remark)
 
 
 def get_producer_connection_list(services: Services, request: Request[ProducerGroupRequestHeader]) -> Response:
@@ -222,7 +222,7 @@ def get_broker_consume_stats(services: Services, request: Request[BrokerConsumeS
 def _consume_offsets(services: Services, group: str, topic: str) -> Iterator[tuple[bytes, Any]]:
     """Yield a row per read queue; no rows for a missing topic, or one to which the connected group does not subscribe."""
     config = services.topics.get(topic)
-    info = services.clients.consumer_group(group)
+    info = services.clients.consumers.get(group)
     if config is None or (info is not None and info.subscriptions and topic not in info.subscriptions):
         return
     store = services.store
@@ -262,7 +262,7 @@ def clone_group_offset(services: Services, request: Request[CloneGroupOffsetRequ
     header, clients, offsets = request.header, services.clients, services.offsets
     source = header.src_group
     for topic in [header.topic] if header.topic else offsets.topics_of(source):
-        is_online = not header.offline and clients.consumer_group(source) is not None
+        is_online = not header.offline and clients.consumers.get(source) is not None
         if services.topics.get(topic) is None or (is_online and clients.find_subscription(source, topic) is None):
             continue
         for queue_id, consumer_offset in offsets.queues(source, topic).items():

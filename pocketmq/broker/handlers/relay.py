@@ -4,7 +4,8 @@ Bodies are forwarded unchanged. They hold maps with object keys, which only tool
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -104,7 +105,7 @@ def consume_message_directly(services: Services, request: Request[ConsumeMessage
 def _call_consumer(
     services: Services, code: int, header: CommandHeader, group: str, client_id: str, body: Body = b""
 ) -> Deferred:
-    info = services.clients.consumer_group(group)
+    info = services.clients.consumers.get(group)
     found = None if info is None else info.find_client(client_id)
     client = existing(found, ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
     if client.version < RELAY_VERSION_MIN:
@@ -112,27 +113,24 @@ def _call_consumer(
         raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{remark}, please upgrade it to V3_1_8_SNAPSHOT")
     deferred = Deferred()
     answered = client.channel.invoke(code, header, body, RELAY_TIMEOUT_S)
-    answered.add_done_callback(_hand_on(deferred, group, client_id))
+    answered.add_done_callback(partial(_hand_on, deferred, group, client_id))
     return deferred
 
 
-def _hand_on(deferred: Deferred, group: str, client_id: str) -> "Callable[[asyncio.Future[RemotingCommand]], None]":
-    def on_done(answered: "asyncio.Future[RemotingCommand]") -> None:
-        failure = answered.exception()
-        if failure is None:
-            answer = answered.result()
-            code, remark = answer.code, answer.remark
-            if not -(2**15) <= code < 2**15:  # does not fit in the binary header
-                code, remark = ResponseCode.SYSTEM_ERROR, f"consumer <{group}> <{client_id}> answered with code {code}"
-            deferred.complete(Response(code, body=answer.body, remark=remark))
-        elif isinstance(failure, TimeoutError):
-            remark = f"consumer <{group}> <{client_id}> Timeout: {failure}"
-            deferred.complete(Response(ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark))
-        else:
-            remark = f"invoke consumer <{group}> <{client_id}> Exception: {failure}"
-            deferred.complete(Response(ResponseCode.SYSTEM_ERROR, remark=remark))
-
-    return on_done
+def _hand_on(deferred: Deferred, group: str, client_id: str, answered: "asyncio.Future[RemotingCommand]") -> None:
+    failure = answered.exception()
+    if failure is None:
+        answer = answered.result()
+        code, remark = answer.code, answer.remark
+        if not -(2**15) <= code < 2**15:  # does not fit in the binary header
+            code, remark = ResponseCode.SYSTEM_ERROR, f"consumer <{group}> <{client_id}> answered with code {code}"
+        deferred.complete(Response(code, body=answer.body, remark=remark))
+    elif isinstance(failure, TimeoutError):
+        remark = f"consumer <{group}> <{client_id}> Timeout: {failure}"
+        deferred.complete(Response(ResponseCode.CONSUME_MSG_TIMEOUT, remark=remark))
+    else:
+        remark = f"invoke consumer <{group}> <{client_id}> Exception: {failure}"
+        deferred.complete(Response(ResponseCode.SYSTEM_ERROR, remark=remark))
 
 
 ROUTES = routes(
