@@ -9,7 +9,7 @@ from pocketmq.runtime.command_line import server_arguments
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
-    from pocketmq.metrics.monitored import Monitored
+    from pocketmq.broker.metrics.broker_source import BrokerSource
     from pocketmq.store.disk.memory_disk import MemoryDisk
 
 PROGRAM = "mqbroker"
@@ -23,9 +23,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pocketmq.broker.broker import Broker
         from pocketmq.broker.config import IGNORED_KEYS, BrokerConfig
         from pocketmq.broker.config_updates import KEPT_FILE
+        from pocketmq.metrics import running
         from pocketmq.proxy.config import GrpcConfig
         from pocketmq.remoting.tls import TlsConfig
-        from pocketmq.runtime import lifecycle, pid_file
+        from pocketmq.runtime import pid_file
         from pocketmq.runtime.clock import SystemClock, VirtualClock
         from pocketmq.runtime.log import LogConfig
         from pocketmq.store.config import MessageStoreConfig
@@ -43,10 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         config, store_config, disk, clock, tls_config, config_file=file, more_configs=[log_config], grpc_config=grpc_config
     )
     with pid_file.registered(PROGRAM, "memory" if arguments.memory else store_config.store_path_root_dir):
-        if config.metrics_port is None:
-            exit_code = lifecycle.run(broker, PROGRAM, _say_ready)
-        else:
-            exit_code = lifecycle.run(_monitored(broker), PROGRAM, _say_monitored_ready)
+        exit_code = running.run(broker, PROGRAM, config, _say_ready, _load_source)
     sys.exit(exit_code)
 
 
@@ -56,27 +54,18 @@ def _memory_disk() -> "MemoryDisk":
     return MemoryDisk()
 
 
-def _monitored(broker: "Broker") -> "Monitored[Broker]":
-    """Return the broker with its metrics port. The modules of metrics are loaded only if that port is configured."""
+def _load_source() -> "type[BrokerSource]":
     from pocketmq.broker.metrics.broker_source import BrokerSource
-    from pocketmq.metrics.monitored import Monitored
 
-    return Monitored(broker, broker.config, lambda one: [BrokerSource.of(one)])
-
-
-def _say_monitored_ready(monitored: "Monitored[Broker]") -> None:
-    print(monitored.ready_line, end="")
-    _say_ready(monitored.service)
+    return BrokerSource
 
 
-def _say_ready(broker: "Broker") -> None:
+def _say_ready(broker: "Broker", metrics_line: str) -> None:
     name, address = broker.config.broker_name, broker.address
     name_servers = broker.config.namesrv_addr
     known = f" and name server is {name_servers}" if name_servers else ""
-    print(
-        f"{broker.grpc_line}The broker[{name}, {address}] boot success. serializeType=JSON{known}, address={address}",
-        flush=True,
-    )
+    ready = f"The broker[{name}, {address}] boot success. serializeType=JSON{known}, address={address}"
+    print(f"{metrics_line}{broker.grpc_line}{ready}", flush=True)
 
 
 if __name__ == "__main__":

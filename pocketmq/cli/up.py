@@ -63,7 +63,7 @@ class Both:
     def sources(self) -> list[Source]:
         """Return the sources of both servers' metrics. The servers must be started."""
         assert self.broker is not None
-        return [NamesrvSource(self.namesrv), BrokerSource.of(self.broker)]
+        return [NamesrvSource(self.namesrv), BrokerSource(self.broker)]
 
     async def start(self) -> None:
         await self.namesrv.start()

@@ -8,8 +8,8 @@ from pocketmq.runtime.command_line import server_arguments
 from pocketmq.runtime.process_start import use_c_allocator
 
 if TYPE_CHECKING:
-    from pocketmq.metrics.monitored import Monitored
     from pocketmq.namesrv.namesrv import NameServer
+    from pocketmq.namesrv.namesrv_source import NamesrvSource
 
 PROGRAM = "mqnamesrv"
 DESCRIPTION = "Run a RocketMQ name server."
@@ -25,10 +25,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         use_c_allocator()
     arguments = server_arguments.parse(PROGRAM, DESCRIPTION, argv)
     with server_arguments.many_imports():
+        from pocketmq.metrics import running
         from pocketmq.namesrv.config import NamesrvConfig, kept_file
         from pocketmq.namesrv.namesrv import NameServer
         from pocketmq.remoting.tls import TlsConfig
-        from pocketmq.runtime import lifecycle, pid_file
+        from pocketmq.runtime import pid_file
         from pocketmq.runtime.apache_keys import NAMESRV_KEYS
         from pocketmq.runtime.log import LogConfig
 
@@ -40,29 +41,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     server_arguments.set_up_logs(PROGRAM, log_config, "namesrv.log")
     with pid_file.registered(PROGRAM, config.kv_config_path):
         server = NameServer(config, tls_config=tls_config, more_configs=[log_config])
-        if config.metrics_port is None:
-            exit_code = lifecycle.run(server, PROGRAM, _say_ready)
-        else:
-            exit_code = lifecycle.run(_monitored(server), PROGRAM, _say_monitored_ready)
+        exit_code = running.run(server, PROGRAM, config, _say_ready, _load_source)
     sys.exit(exit_code)
 
 
-def _monitored(server: "NameServer") -> "Monitored[NameServer]":
-    """Return the server with the port for metrics, whose modules are loaded only where it is used."""
-    from pocketmq.metrics.monitored import Monitored
+def _load_source() -> "type[NamesrvSource]":
     from pocketmq.namesrv.namesrv_source import NamesrvSource
 
-    return Monitored(server, server.config, lambda one: [NamesrvSource(one)])
+    return NamesrvSource
 
 
-def _say_monitored_ready(monitored: "Monitored[NameServer]") -> None:
-    print(monitored.ready_line, end="")
-    _say_ready(monitored.service)
-
-
-def _say_ready(server: "NameServer") -> None:
+def _say_ready(server: "NameServer", metrics_line: str) -> None:
     address = f"{server.config.bind_address}:{server.port}"
-    print(f"The Name Server boot success. serializeType=JSON, address={address}", flush=True)
+    print(f"{metrics_line}The Name Server boot success. serializeType=JSON, address={address}", flush=True)
 
 
 if __name__ == "__main__":

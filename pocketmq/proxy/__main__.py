@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pocketmq.metrics import running
 from pocketmq.proxy.config import GRPC_PORT, IGNORED_KEYS, ProxyConfig, ProxyMode
-from pocketmq.runtime import config_file, lifecycle
+from pocketmq.runtime import config_file
 from pocketmq.runtime.command_line import commands
 from pocketmq.runtime.command_line.option_types import Addresses, WholeNumber
 from pocketmq.runtime.config import ConfigError, bind
@@ -17,8 +18,8 @@ from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.log import LogConfig, setup_as
 
 if TYPE_CHECKING:
-    from pocketmq.metrics.monitored import Monitored
     from pocketmq.proxy.cluster_proxy import ClusterProxy
+    from pocketmq.proxy.proxy_source import ProxySource
 
 PROGRAM = "mqproxy"
 
@@ -81,26 +82,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"{PROGRAM}: error: protobuf is not installed: pip install 'pocketmq[grpc]'", file=sys.stderr)
         sys.exit(1)
     proxy = ClusterProxy(config, tls)
-    if config.metrics_port is None:
-        sys.exit(lifecycle.run(proxy, PROGRAM, _say_ready))
-    sys.exit(lifecycle.run(_monitored(proxy), PROGRAM, _say_monitored_ready))
+    sys.exit(running.run(proxy, PROGRAM, config, _say_ready, _load_source))
 
 
-def _monitored(proxy: "ClusterProxy") -> "Monitored[ClusterProxy]":
-    """Return the proxy with the port for metrics and health, whose modules are loaded only where it is used."""
-    from pocketmq.metrics.monitored import Monitored
+def _load_source() -> "type[ProxySource]":
     from pocketmq.proxy.proxy_source import ProxySource
 
-    return Monitored(proxy, proxy.config, lambda one: [ProxySource(one)])
+    return ProxySource
 
 
-def _say_monitored_ready(monitored: "Monitored[ClusterProxy]") -> None:
-    print(monitored.ready_line, end="")
-    _say_ready(monitored.service)
-
-
-def _say_ready(proxy: "ClusterProxy") -> None:
-    print(f"The proxy boot success. address={proxy.config.bind_address}:{proxy.port}", flush=True)
+def _say_ready(proxy: "ClusterProxy", metrics_line: str) -> None:
+    print(f"{metrics_line}The proxy boot success. address={proxy.config.bind_address}:{proxy.port}", flush=True)
 
 
 def _read(path: Path | None) -> dict[str, str]:

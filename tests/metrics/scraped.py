@@ -29,7 +29,7 @@ class _Started:
 async def monitored(*, namesrv=None, broker=None):
     """Serve the metrics of running servers on a free port; yield the `Monitored` service."""
     sources = [] if namesrv is None else [NamesrvSource(namesrv)]
-    sources += [] if broker is None else [BrokerSource.of(broker)]
+    sources += [] if broker is None else [BrokerSource(broker)]
     service = Monitored(_Started(), MetricsConfig(metrics_port=0), lambda _: sources)
     await service.start()
     try:

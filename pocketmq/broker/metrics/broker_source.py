@@ -17,7 +17,6 @@ from pocketmq.broker.metrics.limited import Limited, OtherTotals
 from pocketmq.broker.metrics.node_families import STORAGE, node_families
 from pocketmq.broker.metrics.pending import BOUNDS_S, HOURS, Pending, counting
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from pocketmq.broker.services import Services
 from pocketmq.broker.stats.stats_item import Counter
 from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.metrics.family import OTHER, Declared, Family, Node, Row
@@ -58,10 +57,10 @@ class Collected:
 class BrokerSource:
     """Metrics and readiness of one broker that is started."""
 
-    def __init__(self, services: Services, connection_count: Callable[[], int]) -> None:
-        config = services.config
-        self._services = services
-        self._connection_count = connection_count
+    def __init__(self, broker: "Broker") -> None:
+        config = broker.config
+        self._broker = broker
+        self._services = broker.services
         self._node: Node = (config.broker_cluster_name, "broker", config.broker_name)
         count_max = config.metrics_topics_max
         self._put_topics: Limited[str] = Limited(count_max)
@@ -71,11 +70,6 @@ class BrokerSource:
         self._timer_topics: Limited[str] = Limited(count_max)
         self._other_puts: OtherTotals[str] = OtherTotals(2)
         self._other_gets: OtherTotals[tuple[str, str]] = OtherTotals(2)
-
-    @classmethod
-    def of(cls, broker: "Broker") -> "BrokerSource":
-        """Return the source of a started broker."""
-        return cls(broker.services, lambda: broker.connection_count)
 
     def problems(self) -> list[str]:
         """Return the reasons why it is not ready: a master if a send would not succeed, a slave if it copies no log."""
@@ -104,7 +98,7 @@ class BrokerSource:
         """Copy the figures in small pieces."""
         services = self._services
         now_ms, with_timers = services.clock.message_time_ms(), services.delivery_times.is_enabled
-        small = [*node_families(services, self._node, self._connection_count(), not self.problems()), self._consumers()]
+        small = [*node_families(services, self._node, self._broker.connection_count, not self.problems()), self._consumers()]
         yield
         yield from services.stats.count_lane()
         puts = tuple(services.stats.puts.items())
