@@ -75,11 +75,10 @@ def check(config: NamesrvConfig) -> None:
         raise StartError(str(error)) from None
 
 
-CHANGEABLE: Final = frozenset({"orderMessageEnable", "serverChannelMaxIdleTimeSeconds"})
+UPDATE_RULES: Final = Rules(
+    frozenset({"orderMessageEnable", "serverChannelMaxIdleTimeSeconds"}), NAMESRV_KEYS, lambda config, *_: check(config)
+)
 """Keys that UPDATE_NAMESRV_CONFIG may change; no addresses or paths."""
-
-UPDATE_RULES: Final = Rules(CHANGEABLE, NAMESRV_KEYS, lambda config, *_: check(config))
-"""Keys that UPDATE_NAMESRV_CONFIG may change."""
 KEPT_FILE: Final = "namesrv.properties"
 """File beside kvConfigPath for the settings changed while a name server without a config file runs; Apache's name too."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting import fastjson
 from pocketmq.runtime import atomic_file
 from pocketmq.runtime.table_writer import TableWriter, Written
@@ -27,25 +28,18 @@ class KVLimitError(ValueError):
     """A value beyond a limit; the text has key and value of the limit."""
 
 
-class KVLimits(msgspec.Struct, frozen=True):
-    """Limits for new values; existing ones beyond a limit are kept. Sizes in bytes of UTF-8."""
-
-    value_bytes_max: int = 1 << 20
-    entries_max: int = 5_000
-    total_bytes_max: int = 1 << 20
-
-
 class KVConfigManager:
-    """Table of namespace -> key -> value. Without a path it is kept in memory only.
+    """Table of namespace -> key -> value. Without kvConfigPath it is kept in memory only.
 
     A change takes effect at once. It is written by `writer`, and undone if the file cannot be written; `unwritten` returns
     a future of the write.
     """
 
-    def __init__(self, path: Path | None, writer: TableWriter | None = None, limits: KVLimits | None = None) -> None:
-        self._path = path
+    def __init__(self, config: NamesrvConfig, writer: TableWriter | None = None) -> None:
+        """`config` has the limits for new values, in bytes of UTF-8; existing ones beyond a limit are kept."""
+        self._path = Path(config.kv_config_path) if config.kv_config_path else None
         self._writer = writer
-        self._limits = limits or KVLimits()
+        self._config = config
         self._table: Table = {}
         self._entry_count = 0
         self._byte_count = 0
@@ -70,17 +64,17 @@ class KVConfigManager:
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value. Raises KVLimitError if it exceeds a limit; then it is not set."""
         before = self.get(namespace, key)
-        limits, size = self._limits, len(value.encode())
-        if size > limits.value_bytes_max:
-            raise KVLimitError(f"maxKvValueBytes={limits.value_bytes_max}: the value has {size} bytes")
-        if before is None and self._entry_count >= limits.entries_max:
-            raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {self._entry_count} entries")
-        if namespace not in self._table and len(self._table) >= limits.entries_max:
+        config, size = self._config, len(value.encode())
+        if size > config.max_kv_value_bytes:
+            raise KVLimitError(f"maxKvValueBytes={config.max_kv_value_bytes}: the value has {size} bytes")
+        if before is None and self._entry_count >= config.max_kv_entries:
+            raise KVLimitError(f"maxKvEntries={config.max_kv_entries}: there are {self._entry_count} entries")
+        if namespace not in self._table and len(self._table) >= config.max_kv_entries:
             # A namespace stays when all its keys are deleted, as in Apache.
-            raise KVLimitError(f"maxKvEntries={limits.entries_max}: there are {len(self._table)} namespaces")
+            raise KVLimitError(f"maxKvEntries={config.max_kv_entries}: there are {len(self._table)} namespaces")
         total = self._byte_count + _size(namespace, key, value) - (0 if before is None else _size(namespace, key, before))
-        if total > max(limits.total_bytes_max, self._byte_count):
-            raise KVLimitError(f"maxKvTotalBytes={limits.total_bytes_max}: with this value there would be {total} bytes")
+        if total > max(config.max_kv_total_bytes, self._byte_count):
+            raise KVLimitError(f"maxKvTotalBytes={config.max_kv_total_bytes}: with this value there would be {total} bytes")
         self._change(namespace, key, value)
 
     def delete(self, namespace: str, key: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pocketmq.namesrv.config import UPDATE_RULES, NamesrvConfig, check, kept_file
 from pocketmq.namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, NamesrvServices
-from pocketmq.namesrv.kv_config import KVConfigManager, KVLimits
+from pocketmq.namesrv.kv_config import KVConfigManager
 from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.allow_list import restricted
 from pocketmq.remoting.client import RemotingClient
@@ -62,8 +62,7 @@ class NameServer:
         """Load the key-value config and listen. Raises StartError."""
         config = self.config
         check(config)
-        limits = KVLimits(config.max_kv_value_bytes, config.max_kv_entries, config.max_kv_total_bytes)
-        kv_config = KVConfigManager(Path(config.kv_config_path) if config.kv_config_path else None, self._tables, limits)
+        kv_config = KVConfigManager(config, self._tables)
         try:
             kv_config.load()
         except (OSError, ValueError) as error:

@@ -15,19 +15,10 @@ SYS_FLAG_MAX = 2**31 - 1
 class RegistrationRefused(ValueError):
     """The whole registration is refused. `key` is the kind of the refusal, `code` the response code."""
 
-    code: int = ResponseCode.SYSTEM_ERROR
-
-    def __init__(self, key: str, why: str) -> None:
+    def __init__(self, key: str, why: str, code: int = ResponseCode.SYSTEM_ERROR) -> None:
         super().__init__(why)
         self.key = key
-
-
-class SecondBrokerRefused(RegistrationRefused):
-    """Another living broker has the name and id, or the address. `is_superseded`: its state version is higher."""
-
-    def __init__(self, key: str, why: str, *, is_superseded: bool) -> None:
-        super().__init__(key, why)
-        self.code = ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH if is_superseded else ResponseCode.CONTROLLER_INVALID_MASTER
+        self.code = code
 
 
 def check_names(config: NamesrvConfig, names: Iterable[tuple[str, str]], filter_servers: list[str]) -> None:

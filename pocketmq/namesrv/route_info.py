@@ -29,7 +29,6 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.live_broker import BrokerIdentity, Live, host_of
 from pocketmq.namesrv.register_limits import (
     RegistrationRefused,
-    SecondBrokerRefused,
     check_names,
     check_room,
     check_topics,
@@ -42,6 +41,7 @@ from pocketmq.remoting.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers.route import NotifyMinBrokerIdChangeRequestHeader
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
@@ -257,10 +257,10 @@ class RouteInfoManager:
         )
         if ahead < 0:
             why = f"{why} with a higher state version; the second was its master or is an older copy, and is refused"
-            raise SecondBrokerRefused(f"second {identity}", why, is_superseded=True)
+            raise RegistrationRefused(f"second {identity}", why, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
         if self._config.refuse_second_broker:
             why = f"{why}; the second is refused (refuseSecondBroker=true): give it a brokerName or brokerId of its own"
-            raise SecondBrokerRefused(f"second {identity}", why, is_superseded=False)
+            raise RegistrationRefused(f"second {identity}", why, ResponseCode.CONTROLLER_INVALID_MASTER)
         self.refusals.refused(identity.broker_name, f"{why}; the second takes over (refuseSecondBroker=false)")
 
     def _living_other(self, live: Live | None, channel: Any) -> Live | None:

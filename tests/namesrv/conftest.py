@@ -19,10 +19,10 @@ from tests.namesrv.namesrv_doubles import Connection, LivenessClock
 def namesrv():
     """Return `ask(code, header, body, version=, connection=)`, which returns the answer with its body, and the parts."""
     clock, changed = LivenessClock(), []
-    config = NamesrvConfig()
+    config = NamesrvConfig(kv_config_path="")
     updates = ConfigUpdates([config], UPDATE_RULES, None, None)
     updates.applied = lambda values, _: changed.append(values)
-    services = NamesrvServices(config, RouteInfoManager(clock), KVConfigManager(None), updates)
+    services = NamesrvServices(config, RouteInfoManager(clock), KVConfigManager(config), updates)
     dispatcher = Dispatcher(services, ROUTES)
     ours = Connection()
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.namesrv.kv_config import KVConfigManager, KVLimitError, KVLimits
+from pocketmq.namesrv.kv_config import KVConfigManager, KVLimitError
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -23,13 +23,13 @@ from tests.patience import PATIENCE_S
 
 def test_values_survive_a_restart_in_apaches_format(tmp_path):
     path = tmp_path / "namesrv" / "kvConfig.json"
-    manager = KVConfigManager(path)
+    manager = KVConfigManager(NamesrvConfig(kv_config_path=str(path)))
     manager.load()
     manager.put("ORDER_TOPIC_CONFIG", "T", "a:4;b:4")
     manager.put("ns", "键", "值")
     manager.snapshot()()
     assert json.loads(path.read_bytes()) == {"configTable": {"ORDER_TOPIC_CONFIG": {"T": "a:4;b:4"}, "ns": {"键": "值"}}}
-    again = KVConfigManager(path)
+    again = KVConfigManager(NamesrvConfig(kv_config_path=str(path)))
     again.load()
     assert (again.get("ns", "键"), again.namespace("ORDER_TOPIC_CONFIG")) == ("值", {"T": "a:4;b:4"})
     again.delete("ns", "键")
@@ -39,7 +39,7 @@ def test_values_survive_a_restart_in_apaches_format(tmp_path):
 
 def test_unwritable_change_has_no_effect(tmp_path):
     (tmp_path / "file").write_text("")
-    manager = KVConfigManager(tmp_path / "file" / "kvConfig.json")
+    manager = KVConfigManager(NamesrvConfig(kv_config_path=str(tmp_path / "file" / "kvConfig.json")))
     manager.put("ns", "k", "v")
     with pytest.raises(OSError) as failure:
         manager.snapshot()()
@@ -52,17 +52,17 @@ def test_error_for_an_unreadable_file_names_the_file(tmp_path, text):
     path = tmp_path / "kvConfig.json"
     path.write_text(text)
     with pytest.raises(ValueError, match="kvConfig.json"):
-        KVConfigManager(path).load()
+        KVConfigManager(NamesrvConfig(kv_config_path=str(path))).load()
 
 
 def test_backup_is_used_when_the_file_is_truncated(tmp_path):
     path = tmp_path / "kvConfig.json"
-    manager = KVConfigManager(path)
+    manager = KVConfigManager(NamesrvConfig(kv_config_path=str(path)))
     for value in ("old", "new"):
         manager.put("ns", "k", value)
         manager.snapshot()()
     path.write_text('{"confi')
-    again = KVConfigManager(path)
+    again = KVConfigManager(NamesrvConfig(kv_config_path=str(path)))
     again.load()
     assert again.get("ns", "k") == "old"
 
@@ -167,7 +167,7 @@ async def test_values_entries_and_total_size_are_limited(tmp_path):
 
 
 def test_empty_namespaces_are_kept_up_to_a_limit():
-    manager = KVConfigManager(None, limits=KVLimits(entries_max=3))
+    manager = KVConfigManager(NamesrvConfig(kv_config_path="", max_kv_entries=3))
     for namespace in "abc":
         manager.put(namespace, "k", "v")
         manager.delete(namespace, "k")

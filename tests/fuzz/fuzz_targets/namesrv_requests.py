@@ -44,9 +44,9 @@ class Attack:
 
     def _begin(self) -> None:
         clock = LivenessClock()
-        config = NamesrvConfig()
+        config = NamesrvConfig(kv_config_path="")
         updates = ConfigUpdates([config], UPDATE_RULES, None, None)
-        services = NamesrvServices(config, RouteInfoManager(clock), KVConfigManager(None), updates)
+        services = NamesrvServices(config, RouteInfoManager(clock), KVConfigManager(config), updates)
         self.dispatcher = Dispatcher(services, ROUTES)
         self.inputs, self.hostile, self.broker = 0, Peer(), Peer()
         table = TopicConfigSerializeWrapper({VICTIM: TopicConfig(VICTIM, 4, 4)})

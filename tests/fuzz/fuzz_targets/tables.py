@@ -16,6 +16,7 @@ from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.tables.message_request_mode import MessageRequestModeManager
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.broker.tables.topic_config import TopicConfigManager
+from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.kv_config import KVConfigManager
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.config_file import ConfigFile
@@ -123,7 +124,7 @@ def _kv_config() -> One:
 
     def one(data: bytes) -> None:
         path.write_bytes(data)
-        KVConfigManager(path).load()
+        KVConfigManager(NamesrvConfig(kv_config_path=str(path))).load()
 
     return one
 
