@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.broker.filter.compiled_expressions import compile_expression
-from pocketmq.broker.filter.expression import SIZE_MAX
 from pocketmq.broker.filter.expression_filter import ExpressionError, ExpressionFilter
 from pocketmq.store.format.properties import decode_properties, encode_properties, entries_from
+from tests.broker.compiling import SIZE_MAX, compile_expression
 from tests.golden.sql92_corpus import our_verdicts, read_golden
 
 

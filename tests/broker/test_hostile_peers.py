@@ -10,7 +10,6 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.filter import consumer_filter
-from pocketmq.broker.filter.compiled_expressions import compile_expression
 from pocketmq.broker.filter.expression import OPERATORS_MAX
 from pocketmq.broker.filter.expression_filter import ExpressionError
 from pocketmq.broker.filter.subscription import SQL92, SUBSCRIPTION_SIZE_MAX, tag_filter
@@ -25,6 +24,7 @@ from pocketmq.remoting.headers.query import ConsumerRunningInfoRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.properties import mark_of, value_of
+from tests.broker.compiling import compile_expression
 from tests.broker.data_path import TOPIC, DataPath, pull_header, records
 from tests.broker.running import ask, connected, create_topic, running_broker, until
 from tests.golden.linear import assert_linear, cpu_s

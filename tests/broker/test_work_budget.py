@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.filter import compiled_expressions, expression_filter
-from pocketmq.broker.filter.compiled_expressions import compile_expression
 from pocketmq.broker.filter.expression_code import SEARCHES_MAX
 from pocketmq.broker.filter.expression_filter import function_size
 from pocketmq.broker.filter.subscription import SQL92
@@ -18,6 +17,7 @@ from pocketmq.remoting.headers.pop import PopMessageRequestHeader
 from pocketmq.runtime import work_slices
 from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.properties import entries_from
+from tests.broker.compiling import compile_expression
 from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
 from tests.golden.linear import assert_linear, cpu_s
 from tests.support.amount import cases

@@ -10,10 +10,11 @@ import json
 import random
 from pathlib import Path
 
-from pocketmq.broker.filter.expression import Not, parsing, result_of
+from pocketmq.broker.filter.expression import Not, parsing
 from pocketmq.broker.filter.expression_code import function_steps
 from pocketmq.broker.filter.expression_filter import ExpressionError
 from pocketmq.store.format.properties import entries_from
+from tests.broker.compiling import result_of
 
 Messages = list[str]
 """The property strings of messages."""

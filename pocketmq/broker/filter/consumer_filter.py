@@ -82,9 +82,10 @@ class ConsumerFilterManager(ConfigManager):
         self._is_dirty = False
         if config.enable_property_filter:
             # The first compilation also builds the parser; later it would delay other requests.
-            from pocketmq.broker.filter.compiled_expressions import compile_expression
+            from pocketmq.broker.filter.compiled_expressions import compilation
 
-            compile_expression("a = 1")
+            for _ in compilation("a = 1"):
+                pass
 
     # --- registering ------------------------------------------------------------------------------------------------
 

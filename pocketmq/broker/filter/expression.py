@@ -7,9 +7,9 @@ expression, or a negation, which is a kind of its own.
 """
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,16 +20,12 @@ from pocketmq.runtime.peer_text import clipped
 if TYPE_CHECKING:
     from lark import Lark
 
-SIZE_MAX: Final = 8192
-"""Default maximum of characters of an expression (maxFilterExpressionLength)."""
 OPERATORS_MAX: Final = 600
 """Maximum of operators and keywords: each becomes lines of code, and compiling takes far longer than parsing."""
 DEPTH_MAX: Final = 400
 """Maximum depth of nested parentheses."""
 STEP_TOKENS: Final = 128
 """Number of tokens parsed in one step."""
-
-T = TypeVar("T")
 
 _DOUBLE_MAX: Final = 1.7976931348623157e308
 
@@ -45,20 +41,13 @@ _GRAMMAR: Final = r"""
     | equality "IS"i "NULL"i                                     -> null
     | equality "IS"i "NOT"i "NULL"i                              -> not_null
 ?comparison: unary
-    | comparison ">" unary                                       -> greater
-    | comparison ">=" unary                                      -> greater_or_equal
-    | comparison "<" unary                                       -> less
-    | comparison "<=" unary                                      -> less_or_equal
+    | comparison inequality_sign unary                           -> inequality
     | comparison "BETWEEN"i unary "AND"i unary                   -> between
     | comparison "NOT"i "BETWEEN"i unary "AND"i unary            -> not_between
     | comparison "IN"i "(" STRING ("," STRING)* ")"              -> among
     | comparison "NOT"i "IN"i "(" STRING ("," STRING)* ")"       -> not_among
-    | comparison "CONTAINS"i STRING                              -> contains
-    | comparison "NOT"i "CONTAINS"i STRING                       -> not_contains
-    | comparison "STARTSWITH"i STRING                            -> starts_with
-    | comparison "NOT"i "STARTSWITH"i STRING                     -> not_starts_with
-    | comparison "ENDSWITH"i STRING                              -> ends_with
-    | comparison "NOT"i "ENDSWITH"i STRING                       -> not_ends_with
+    | comparison text_word STRING                                -> text_test
+    | comparison "NOT"i text_word STRING                         -> not_text_test
 ?unary: primary
     | "+" unary
     | "-" unary                                                  -> negative
@@ -71,6 +60,8 @@ _GRAMMAR: Final = r"""
     | "NULL"i                                                    -> nothing
     | NAME                                                       -> name
     | "(" disjunction ")"
+!inequality_sign: ">" | ">=" | "<" | "<="
+!text_word: "CONTAINS"i | "STARTSWITH"i | "ENDSWITH"i
 
 FLOATING.2: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+/
 DECIMAL: /0|[1-9][0-9]*[lL]?/
@@ -144,16 +135,6 @@ Node = Literal | Property | Negative | Comparison | Among | TextTest | Not | And
 _CONDITIONS: Final = (Comparison, Among, TextTest, Not, And, Or, Truth)
 
 
-def result_of(steps: Generator[None, None, T]) -> T:
-    """Return the result of all `steps`, run at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 def parsing(text: str) -> Generator[None, None, Node]:
     """Parse an expression, some tokens a step. The result is its tree, whose root is a condition. Raises ExpressionError."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedToken
@@ -161,11 +142,13 @@ def parsing(text: str) -> Generator[None, None, Node]:
     text = _without_comments(text)
     state: Any = _parser().parse_interactive(text)
     extra, count = None, 0
-    size = _Size()
+    operators = depth = 0
     try:
         for token in state.lexer_thread.lex(state.parser_state):
             extra = token
-            size.add(token.type)
+            depth += _DEPTHS.get(token.type, 0)
+            operators += token.type not in _OPERANDS and token.type not in _DEPTHS
+            _check(operators, depth)
             state.feed_token(token)
             extra = None
             count += 1
@@ -184,29 +167,15 @@ def parsing(text: str) -> Generator[None, None, Node]:
     return _condition(tree)
 
 
-class _Size:
-    """Counts operators and nested parentheses of an expression against their limits."""
-
-    def __init__(self) -> None:
-        self._operators = 0
-        self._depth = 0
-
-    def add(self, kind: str) -> None:
-        """Count a token. Raises ExpressionError beyond a limit."""
-        if kind in _OPERANDS:
-            return
-        if kind == "RPAR":
-            self._depth -= 1
-        elif kind == "LPAR":
-            self._depth += 1
-            if self._depth > DEPTH_MAX:
-                raise ExpressionError(f"more than {DEPTH_MAX} nested parentheses")
-        else:
-            self._operators += 1
-            if self._operators > OPERATORS_MAX:
-                raise ExpressionError(f"more than {OPERATORS_MAX} operators and keywords")
+def _check(operators: int, depth: int) -> None:
+    """Raises ExpressionError for more operators, or more nested parentheses, than allowed."""
+    if depth > DEPTH_MAX:
+        raise ExpressionError(f"more than {DEPTH_MAX} nested parentheses")
+    if operators > OPERATORS_MAX:
+        raise ExpressionError(f"more than {OPERATORS_MAX} operators and keywords")
 
 
+_DEPTHS: Final = {"LPAR": 1, "RPAR": -1}
 _OPERANDS: Final = frozenset(("STRING", "DECIMAL", "FLOATING", "NAME", "COMMA", "TRUE", "FALSE", "NULL"))
 
 
@@ -345,8 +314,8 @@ def _floating(text: str) -> Literal:
     return Literal(value)
 
 
-def _test(word: str, is_negated: bool) -> Callable[[Sequence[Any]], Node]:
-    return lambda children: TextTest(word, children[0], _text(children[1]), is_negated)
+def _text_test(is_negated: bool, operand: Node, word: str, literal: str) -> TextTest:
+    return TextTest(word, operand, _text(literal), is_negated)
 
 
 class _Builder:
@@ -361,22 +330,17 @@ class _Builder:
     unequal = staticmethod(lambda children: Not(_equality(*children)))
     null = staticmethod(lambda children: Comparison("=", children[0], Literal(None)))
     not_null = staticmethod(lambda children: Not(Comparison("=", children[0], Literal(None))))
-    greater = staticmethod(lambda children: _inequality(">", *children))
-    greater_or_equal = staticmethod(lambda children: _inequality(">=", *children))
-    less = staticmethod(lambda children: _inequality("<", *children))
-    less_or_equal = staticmethod(lambda children: _inequality("<=", *children))
+    inequality_sign = staticmethod(lambda children: str(children[0]))
+    inequality = staticmethod(lambda children: _inequality(children[1], children[0], children[2]))
     between = staticmethod(lambda children: _within(*children))
     not_between = staticmethod(
         lambda children: Or((_inequality("<", *children[:2]), _inequality(">", children[0], children[2])))
     )
     among = staticmethod(lambda children: _among(*children))
     not_among = staticmethod(lambda children: Not(_among(*children)))
-    contains = staticmethod(_test("CONTAINS", False))
-    not_contains = staticmethod(_test("CONTAINS", True))
-    starts_with = staticmethod(_test("STARTSWITH", False))
-    not_starts_with = staticmethod(_test("STARTSWITH", True))
-    ends_with = staticmethod(_test("ENDSWITH", False))
-    not_ends_with = staticmethod(_test("ENDSWITH", True))
+    text_word = staticmethod(lambda children: children[0].type)
+    text_test = staticmethod(lambda children: _text_test(False, *children))
+    not_text_test = staticmethod(lambda children: _text_test(True, *children))
     negative = staticmethod(lambda children: Negative(children[0]))
     negation = staticmethod(lambda children: Not(_condition(children[0])))
     string = staticmethod(lambda children: Literal(_text(children[0])))

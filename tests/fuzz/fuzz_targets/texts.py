@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pocketmq.broker.access.acl.remote_address import remote_address_strategy
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.filter.compiled_expressions import compile_expression
 from pocketmq.broker.filter.expression_filter import ExpressionError, ExpressionFilter
 from pocketmq.broker.filter.subscription import split_tags, tag_filter
 from pocketmq.broker.put.message_id import decode_message_id
@@ -19,6 +18,7 @@ from pocketmq.runtime import config as runtime_config
 from pocketmq.runtime import properties_file
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.format.properties import decode_properties, encode_properties, entries_from, value_of
+from tests.broker.compiling import compile_expression
 from tests.fuzz.fuzz_mutators import grow_value, grow_with_first_byte, mutate_text
 from tests.fuzz.fuzz_oracle import One, Target, Wrong
 from tests.golden.sql92_corpus import read_golden
