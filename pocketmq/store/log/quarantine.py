@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from isal.isal_zlib import crc32
-
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.mapped_file import MappedFile
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
@@ -20,12 +18,10 @@ from pocketmq.store.format.layout import (
     BLANK_SIZE,
     BLANK_STRUCT,
     HOST_SIZE,
-    MESSAGE_MAGIC_CODE,
-    RECORD_FIXED_STRUCTS,
     RECORD_SIZE_MIN,
 )
-from pocketmq.store.format.message import TRANSACTION_ROLLBACK_TYPE
-from pocketmq.store.format.record import CRC_MASK
+from pocketmq.store.format.message import TRANSACTION_ROLLBACK_TYPE, Message
+from pocketmq.store.format.record import encode_record, topic_part
 
 TOPIC: Final = b"PMQ_QUARANTINE"
 # A topic has at least one byte.
@@ -42,24 +38,10 @@ def filler_record(size: int, physical_offset: int, store_timestamp_ms: int, text
     body_size = size - RECORD_SIZE_MIN - len(topic)
     body = text.encode("ascii", "replace")[:body_size].ljust(body_size)
     host = bytes(HOST_SIZE)
-    fixed = RECORD_FIXED_STRUCTS[0].pack(
-        size,
-        MESSAGE_MAGIC_CODE,
-        crc32(body) & CRC_MASK,
-        0,  # queue id
-        0,  # flag
-        0,  # queue offset
-        physical_offset,
-        TRANSACTION_ROLLBACK_TYPE,
-        store_timestamp_ms,
-        host,
-        store_timestamp_ms,
-        host,
-        0,  # reconsume times
-        0,  # prepared transaction offset
-        body_size,
+    message = Message(
+        topic.decode(), 0, body, host, host, sys_flag=TRANSACTION_ROLLBACK_TYPE, born_timestamp_ms=store_timestamp_ms
     )
-    return b"".join((fixed, body, bytes((len(topic),)), topic, bytes(2)))
+    return encode_record(message, *topic_part(topic), size, 0, physical_offset, store_timestamp_ms)
 
 
 def apply(files: MappedFileQueue, folder: str, start: int, end: int, why: str, now_ms: int, store_timestamp_ms: int) -> str:
