@@ -51,7 +51,6 @@ from pocketmq.store.format.record import (
     record_size,
     topic_part,
 )
-from pocketmq.store.log.log_directories import directory_for
 from pocketmq.store.log.log_tail import LogTail
 from pocketmq.store.log.message_limits import MessageLimits
 
@@ -77,7 +76,7 @@ class CommitLog:
         self.mapped_files = MappedFileQueue(
             disk, directory, config.mapped_file_size_commit_log, random_access=not config.data_read_ahead_enable,
             open_files=open_files, reserve_step=_RESERVE_STEP, more_directories=more_directories,
-            directory_for=partial(directory_for, config, disk) if more_directories else None,
+            directory_for=partial(_directory_for, config, disk) if more_directories else None,
         )  # fmt: skip
         self.tail = LogTail(config, self._request_at)
         # Why nothing may be appended at the moment, or None; set by `refuse`.
@@ -438,3 +437,11 @@ class CommitLog:
         except BadRecordError:
             return None
         return file.view[position : position + size]
+
+
+def _directory_for(config: MessageStoreConfig, disk: Disk, start_offset: int) -> str:
+    """Return the folder of a new file, the next that is not nearly full, as in Java's MultiPathMappedFileQueue."""
+    writable = sorted(set(config.commit_log_directories) - set(config.read_only_commit_log_directories))
+    limit = config.disk_space_clean_forcibly_ratio / 100
+    usable = [path for path in writable if disk.usage(path) <= limit] or writable
+    return usable[start_offset // config.mapped_file_size_commit_log % len(usable)]

@@ -4,13 +4,13 @@ It owns the next queue offset of each queue, the physical offset of the next rec
 that wait. The records of one event-loop turn are written together, before queues, senders or other files use them.
 """
 
-from collections.abc import Callable, Container, Iterable, Set
+from collections.abc import Callable, Container, Iterable, Iterator, MutableMapping, Set
 from time import monotonic
 from typing import Final
 
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.format.lane_units import LaneUnits
+from pocketmq.store.format.lane_units import LaneUnits, NextOffset
 from pocketmq.store.format.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_TYPE_MASK,
@@ -18,12 +18,39 @@ from pocketmq.store.format.message import (
     DispatchRequest,
     QueueKey,
 )
-from pocketmq.store.log.next_offsets import NextOffsets
 
 # Bytes that are buffered within a turn before they are written.
 _UNWRITTEN_MAX: Final = 1 << 20
 # A message that arrives this soon after a slow write has waited for it.
 _BUSY_FOR_S: Final = 0.05
+
+
+class NextOffsets(MutableMapping[QueueKey, int]):
+    """(topic, queue id) -> next offset. Each is in a cell, which the compiled lane knows and changes, too."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self) -> None:
+        self.cells: dict[QueueKey, NextOffset] = {}
+
+    def __getitem__(self, key: QueueKey) -> int:
+        return self.cells[key].value
+
+    def __setitem__(self, key: QueueKey, value: int) -> None:
+        cell = self.cells.get(key)
+        if cell is None:
+            self.cells[key] = NextOffset(value)
+        else:
+            cell.value = value
+
+    def __delitem__(self, key: QueueKey) -> None:
+        self.cells.pop(key).value = -1  # the lane looks for the key again
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return iter(self.cells)
+
+    def __len__(self) -> int:
+        return len(self.cells)
 
 
 class LogTail:
