@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.disk.disk import Disk, MappedRegion
+from pocketmq.store.disk.disk import MappedRegion
 from pocketmq.store.format.lane_units import FileEnds
 
 if TYPE_CHECKING:
-    from pocketmq.store.disk.open_files import OpenFiles
+    from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 
 FILE_NAME_SIZE = 20
 _MAPPING: Final = ("view", "array", "region")
@@ -67,34 +67,21 @@ class MappedFile(FileEnds):
     array: npt.NDArray[np.uint8]
     region: MappedRegion
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        start_offset: int,
-        size: int,
-        *,
-        create: bool = False,
-        random_access: bool = False,
-        open_files: "OpenFiles | None" = None,
-        reserve_step: int = 0,
-        can_wait: bool = False,
-    ) -> None:
-        """With `create` the file is created. Space is reserved in steps of `reserve_step` bytes, 0: all. `can_wait`: whether
-        what is appended may wait in memory, where a killed process loses it, until `flush`. Raises OSError."""
-        self.disk = disk
+    def __init__(self, files: "MappedFileQueue", directory: str, start_offset: int, *, create: bool) -> None:
+        """`files` is the sequence with the properties of its files; with `create` the file is created. Raises OSError."""
+        self.disk = files.disk
         self.path = f"{directory}/{file_name(start_offset)}"
         self.start_offset = start_offset
-        self.size = size
-        self.open_files = open_files
-        self.reserve_step = reserve_step or size
+        self.size = files.file_size
+        self.open_files = files.open_files
+        self.reserve_step = files.reserve_step
         self.wrote = 0
         self.flushed = 0
         self.reserved = 0
         self.used = False
         self.pinned = False
-        self._random_access = random_access
-        self._can_wait = can_wait
+        self._random_access = files.random_access
+        self._can_wait = files.can_wait
         self._tail: Array[c_char] | None = None
         self._waits_from = 0  # bytes of the tail from this position on are not in the file
         if create:

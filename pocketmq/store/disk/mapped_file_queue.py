@@ -37,9 +37,9 @@ class MappedFileQueue:
     ) -> None:
         """`random_access` is the hint for `Disk.map`; `open_files` limits the number of mapped files.
 
-        `reserve_step`: bytes of disk space reserved at a time. `can_wait`: see `MappedFile`. `more_directories`: further
-        folders that may have files of the sequence; `directory_for` then returns the folder for a new file with the given
-        start offset.
+        `reserve_step`: bytes of disk space reserved at a time. `can_wait`: whether what is appended may wait in memory,
+        where a killed process loses it, until `flush`. `more_directories`: further folders that may have files of the
+        sequence; `directory_for` then returns the folder for a new file with the given start offset.
         """
         self.disk = disk
         self.directory = directory
@@ -48,8 +48,8 @@ class MappedFileQueue:
         self.random_access = random_access
         self.open_files = open_files
         self.files: tuple[MappedFile, ...] = ()
-        self._reserve_step = reserve_step
-        self._can_wait = can_wait
+        self.reserve_step = reserve_step
+        self.can_wait = can_wait
         self._directory_for = directory_for or (lambda start_offset: directory)
         # Folder with unsynced file creations or deletions -> number of the last such change.
         self._dirty_directories: dict[str, int] = {}
@@ -81,7 +81,7 @@ class MappedFileQueue:
             if files and int(name) != files[-1].start_offset + self.file_size:
                 problem = "has the same offset as" if int(name) == files[-1].start_offset else "does not follow"
                 raise StoreError(f"{path} {problem} {files[-1].path}: a file of the sequence is missing or surplus")
-            file = self._file(int(name), directory, create=False)
+            file = MappedFile(self, directory, int(name), create=False)
             file.wrote = file.flushed = self.file_size
             files.append(file)
         self.files = tuple(files)
@@ -93,19 +93,6 @@ class MappedFileQueue:
             for directory in self.directories
             for name in self.disk.listdir(directory)
             if len(name) == FILE_NAME_SIZE and name.isdecimal()
-        )
-
-    def _file(self, start_offset: int, directory: str, *, create: bool) -> MappedFile:
-        return MappedFile(
-            self.disk,
-            directory,
-            start_offset,
-            self.file_size,
-            create=create,
-            random_access=self.random_access,
-            open_files=self.open_files,
-            reserve_step=self._reserve_step,
-            can_wait=self._can_wait,
         )
 
     # --- positions -------------------------------------------------------------------------------------------------
@@ -163,7 +150,7 @@ class MappedFileQueue:
 
     def create(self, start_offset: int) -> MappedFile:
         """Create a file without adding it to the sequence. Thread-safe. Raises OSError."""
-        return self._file(start_offset, self._directory_for(start_offset), create=True)
+        return MappedFile(self, self._directory_for(start_offset), start_offset, create=True)
 
     def add(self, file: MappedFile) -> MappedFile:
         """Add a created file to the end of the sequence."""
