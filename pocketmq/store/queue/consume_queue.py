@@ -14,7 +14,7 @@ filter accepts.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import addressof
 from typing import Final
 
@@ -34,6 +34,7 @@ from pocketmq.store.format.layout import (
     HOLE_TAGS_CODE,
     unit_run_struct,
 )
+from pocketmq.store.format.message import QueueKey
 
 # Array with dtype CONSUME_QUEUE_UNIT_DTYPE.
 Units = npt.NDArray[np.void]
@@ -185,10 +186,7 @@ class ConsumeQueue(QueueEnds):
         if queue_offset > self.max_offset and self.min_offset == self.max_offset:
             self.begin_at(queue_offset)
         assert queue_offset == self.max_offset, f"unit {queue_offset} of {self.topic}/{self.queue_id} at {self.max_offset}"
-        self._open()
-        self._files.append(units.tobytes())
-        self.max_offset += len(units)
-        self.max_physical_offset = int(units[-1]["physical_offset"]) + int(units[-1]["size"])
+        self._add(units.tobytes(), int(units[-1]["physical_offset"]) + int(units[-1]["size"]))
         return len(units)
 
     def known_units(self, queue_offset: int, units: Units) -> int:
@@ -203,10 +201,8 @@ class ConsumeQueue(QueueEnds):
         """Append hole units up to queue offset `until` for lost records; the filler record is at `filler_offset`."""
         count = until - self.max_offset
         if count > 0:
-            self._open()
-            self._files.append(CONSUME_QUEUE_UNIT_STRUCT.pack(filler_offset, size, HOLE_TAGS_CODE) * count)
-            self.max_offset = until
-            self.max_physical_offset = max(self.max_physical_offset, filler_offset + size)
+            units = CONSUME_QUEUE_UNIT_STRUCT.pack(filler_offset, size, HOLE_TAGS_CODE) * count
+            self._add(units, max(self.max_physical_offset, filler_offset + size))
 
     def begin_at(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`."""
@@ -389,16 +385,22 @@ class ConsumeQueue(QueueEnds):
         self._min_unit_physical_offset = -1
 
 
+def queues_in(disk: Disk, folder: str) -> Iterator[QueueKey]:
+    """Yield the queues that have a folder `<folder>/<topic>/<queue id>`."""
+    for topic in disk.listdir(folder):
+        for name in disk.listdir(f"{folder}/{topic}"):
+            if name.isascii() and name.isdecimal():
+                yield topic, int(name)
+
+
 def _unit_of(file: MappedFile, index: int) -> tuple[int, int, int]:
     """Return unit `index`, counted from the start of `file`."""
-    physical_offset, size, tags_code = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(file.view, index * _UNIT_SIZE)
-    return physical_offset, size, tags_code
+    return CONSUME_QUEUE_UNIT_STRUCT.unpack_from(file.view, index * _UNIT_SIZE)
 
 
 def _first_unit(file: MappedFile) -> tuple[int, int, int]:
     """Return the first unit without mapping the file."""
-    physical_offset, size, tags_code = CONSUME_QUEUE_UNIT_STRUCT.unpack(file.disk.read_range(file.path, 0, _UNIT_SIZE))
-    return physical_offset, size, tags_code
+    return CONSUME_QUEUE_UNIT_STRUCT.unpack(file.disk.read_range(file.path, 0, _UNIT_SIZE))
 
 
 def _is_blank(unit: tuple[int, int, int]) -> bool:

@@ -28,7 +28,7 @@ from pocketmq.store.format.layout import (
     EXT_ADDRESS_MAX,
 )
 from pocketmq.store.format.message import queue_folder, topic_folder
-from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue import ConsumeQueue, queues_in
 
 log = logging.getLogger("store")
 
@@ -153,13 +153,11 @@ class ConsumeQueueExtStore:
         The end of each file sequence is determined at the first `put`, because recovery may truncate the queue before.
         """
         self._queues = queues
-        for topic in self._disk.listdir(self._folder):
-            for name in self._disk.listdir(f"{self._folder}/{topic}"):
-                if name.isascii() and name.isdecimal():
-                    row = self._row((topic, int(name)))
-                    row.load()
-                    if (topic, int(name)) not in queues:
-                        row.settle(None)
+        for key in queues_in(self._disk, self._folder):
+            row = self._row(key)
+            row.load()
+            if key not in queues:
+                row.settle(None)
 
     def _row(self, key: tuple[str, int]) -> ConsumeQueueExt:
         row = self.rows.get(key)

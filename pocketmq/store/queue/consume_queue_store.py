@@ -5,14 +5,14 @@ clients unpack. Those are neither read nor written, and their files are kept. No
 because 5.x would then fail to start.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.format.message import QueueKey, folder_problem, queue_folder, topic_folder
-from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue
+from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue, queues_in
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 
 # 300,000 units, the default of mappedFileSizeConsumeQueue in Apache.
@@ -54,27 +54,20 @@ class ConsumeQueueStore:
         Raises StoreError if all files have a different size than configured; OSError.
         """
         other_size: StoreError | None = None
-        for topic in self.disk.listdir(self._folder):
-            for name in self.disk.listdir(f"{self._folder}/{topic}"):
-                if name.isascii() and name.isdecimal():
-                    queue = self._create(topic, int(name))
-                    try:
-                        queue.recover(clean=clean)
-                    except StoreError as error:
-                        self.broken.add((topic, int(name)))
-                        if not isinstance(error, BrokenQueueError):
-                            other_size = other_size or error
+        for key in queues_in(self.disk, self._folder):
+            queue = self._create(*key)
+            try:
+                queue.recover(clean=clean)
+            except StoreError as error:
+                self.broken.add(key)
+                if not isinstance(error, BrokenQueueError):
+                    other_size = other_size or error
         # Damage may give the files of one queue a plausible size, but hardly those of all queues.
         if other_size is not None and not any(queue.max_offset for queue in self):
             raise other_size
         self.ext.load(self.queues)
         batch_folder = f"{self._folder.rpartition('/')[0]}/batchconsumequeue"
-        self.batch_queues = frozenset(
-            (topic, int(name))
-            for topic in self.disk.listdir(batch_folder)
-            for name in self.disk.listdir(f"{batch_folder}/{topic}")
-            if name.isascii() and name.isdecimal()
-        )
+        self.batch_queues = frozenset(queues_in(self.disk, batch_folder))
         self.batch_topics = frozenset(topic for topic, _ in self.batch_queues)
 
     def _create(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -140,13 +133,6 @@ class ConsumeQueueStore:
         deleted = sum(queue.delete_below(min_physical_offset) for queue in self)
         self.correct_min_offsets(min_physical_offset)
         return deleted + self.ext.delete_below()
-
-    def drop_topics(self, keep: Set[str]) -> list[str]:
-        """Delete the queues of all topics except those in `keep`. Return the deleted topics."""
-        dropped = sorted({topic for topic, _ in self.queues} - keep)
-        for topic in dropped:
-            self.drop_topic(topic)
-        return dropped
 
     def drop_queue(self, topic: str, queue_id: int) -> None:
         """Delete a queue and its files, if it exists."""
