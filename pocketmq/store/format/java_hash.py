@@ -13,11 +13,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+
+def powers(base: int, count: int) -> npt.NDArray[np.uint32]:
+    """Return the powers of `base` from 0 on, modulo 2^32."""
+    factors = np.full(count, base, np.uint32)
+    factors[0] = 1
+    return np.multiply.accumulate(factors, dtype=np.uint32)
+
+
 # Longer texts are hashed in slices of this many code units, which need only this many powers of 31 (modulo 2^32).
 _POWER_COUNT = 1024
-_POWERS: npt.NDArray[np.uint32] = np.cumprod(
-    np.concatenate((np.ones(1, np.uint32), np.full(_POWER_COUNT, 31, np.uint32))), dtype=np.uint32
-)
+_POWERS: Final = powers(31, _POWER_COUNT + 1)
 # Longer texts are hashed with numpy, because `int` takes quadratic time.
 _NUMBER_UNITS_MAX = 128
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
@@ -27,15 +33,13 @@ _HIGH_DIGITS = bytes(_DIGITS[unit // 31] for unit in range(256))
 
 def java_hash(text: str) -> int:
     """Return the hash code of `text` as a signed 32-bit integer. A lone surrogate counts as one code unit."""
-    if text.isascii():
-        if 0 < len(text) <= _NUMBER_UNITS_MAX:
-            units = text.encode("ascii")
-            return _signed(int(units.translate(_LOW_DIGITS), 31) + 31 * int(units.translate(_HIGH_DIGITS), 31))
-        return _signed(_hash_units(np.frombuffer(text.encode("ascii"), np.uint8)))
+    if text.isascii() and 0 < len(text) <= _NUMBER_UNITS_MAX:
+        units = text.encode("ascii")
+        return _signed(int(units.translate(_LOW_DIGITS), 31) + 31 * int(units.translate(_HIGH_DIGITS), 31))
     return _signed(_hash_units(np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2")))
 
 
-def _hash_units(units: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> int:
+def _hash_units(units: npt.NDArray[np.uint16]) -> int:
     value = 0
     for start in range(0, len(units), _POWER_COUNT):
         part = units[start : start + _POWER_COUNT]

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.format.java_hash import java_hash
+from pocketmq.store.format.java_hash import java_hash, powers
 
 Hashes = npt.NDArray[np.uint32]
 _INVERSE_OF_31: Final = pow(31, -1, 1 << 32)
@@ -23,19 +23,13 @@ _UNITS_AT_FIRST: Final = 8192
 _SINGLY_MAX: Final = 10
 
 
-def _powers(base: int, count: int) -> Hashes:
-    factors = np.full(count, base, np.uint32)
-    factors[0] = 1
-    return np.multiply.accumulate(factors, dtype=np.uint32)
-
-
 def _tables(count: int) -> tuple[Hashes, Hashes]:
     """Return two tables: 31^-i and 31^(i - 1), for i from 0 on."""
-    return _powers(_INVERSE_OF_31, count), _powers(31, count) * np.uint32(_INVERSE_OF_31)
+    return powers(_INVERSE_OF_31, count), powers(31, count) * np.uint32(_INVERSE_OF_31)
 
 
 _STRETCH_SIZE_MAX: Final = 128
-_POWERS_OF_31: Final = _powers(31, _STRETCH_SIZE_MAX + 1)
+_POWERS_OF_31: Final = powers(31, _STRETCH_SIZE_MAX + 1)
 _POWER_1, _POWER_2, _POWER_4, _POWER_8 = (np.uint64(31**count & 0xFFFFFFFF) for count in (1, 2, 4, 8))
 _SHIFT_8, _SHIFT_16, _SHIFT_32 = (np.uint64(bits) for bits in (8, 16, 32))
 _LOW_8, _LOW_16, _LOW_32 = (np.uint64(mask) for mask in (0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF))

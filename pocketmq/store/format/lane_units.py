@@ -20,7 +20,18 @@ class FileEnds(Structure):
     __hash__ = object.__hash__
 
 
-class QueueEnds(Structure):
+class _Numbers(Structure):
+    """Numbers that the compiled lane finds by their address."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def address(self) -> int:
+        """Return the address of these numbers."""
+        return addressof(self)
+
+
+class QueueEnds(_Numbers):
     """Numbers of a queue. The compiled lane reads and changes them in place, in this layout."""
 
     __slots__ = ()
@@ -33,14 +44,9 @@ class QueueEnds(Structure):
     """Address of the numbers of the file to which units are appended; 0 without one."""
     is_dirty: int
     """Whether the compiled lane added the queue to those with units that may not be synced, and it still is one of them."""
-    __hash__ = object.__hash__
-
-    def address(self) -> int:
-        """Return the address of these numbers."""
-        return addressof(self)
 
 
-class NextOffset(Structure):
+class NextOffset(_Numbers):
     """Next offset of a queue at the log's end; negative if it does not count any more. The compiled lane changes it, too,
     in place."""
 
@@ -48,12 +54,8 @@ class NextOffset(Structure):
     _fields_ = (("value", c_int64),)
     value: int
 
-    def address(self) -> int:
-        """Return the address of the number."""
-        return addressof(self)
 
-
-class IndexEnds(Structure):
+class IndexEnds(_Numbers):
     """Numbers of an index file. The compiled lane reads and changes them in place, in this layout."""
 
     __slots__ = ()
@@ -77,11 +79,6 @@ class IndexEnds(Structure):
     _map_address: int
     """Address of the mapping; 0 after `close`."""
     _is_dirty: int
-    __hash__ = object.__hash__
-
-    def address(self) -> int:
-        """Return the address of these numbers."""
-        return addressof(self)
 
     def reserve(self, count: int) -> None:
         """Reserve disk space for so many entries. Raises OSError."""

@@ -37,7 +37,6 @@ PROPERTIES_SIZE_MAX: Final = 32767
 # Unit that a disk writes atomically. A lost sector reads as zeros, because new files consist of zeros.
 SECTOR_SIZE: Final = 512
 
-_INT16 = struct.Struct(">H")
 _INT64 = struct.Struct(">q")
 _UINT16 = struct.Struct(">H")
 _UINT32 = struct.Struct(">I")
@@ -47,11 +46,11 @@ _FIXED_SIZES: Final = {host_flags: fixed.size for host_flags, fixed in _FIXED.it
 _SHAPE = struct.Struct(">Ii31xB44xI")
 SHAPE_SIZE: Final = _SHAPE.size
 SHAPE_OF: Final = _SHAPE.unpack_from
-UINT16_OF: Final = struct.Struct(">H").unpack_from
+UINT16_OF: Final = _UINT16.unpack_from
 assert _FIXED_SIZES[0] == SHAPE_SIZE
 _PACK: Final = {host_flags: fixed.pack for host_flags, fixed in _FIXED.items()}
 _PACK_PLAIN: Final = _PACK[0]
-_PACK_INT16: Final = _INT16.pack
+_PACK_UINT16: Final = _UINT16.pack
 
 # (topic, properties, store time in ms) -> tags code of a record: the hash of its tags, or its delivery time.
 TagsCode = Callable[[str, dict[str, str], int], int]
@@ -107,7 +106,7 @@ def topic_part(name: bytes) -> tuple[int, bytes]:
     """Return (magic code, topic's length and bytes) of a record. The caller must have checked the topic's size."""
     if len(name) <= TOPIC_SIZE_MAX_V1:
         return MESSAGE_MAGIC_CODE, bytes((len(name),)) + name
-    return MESSAGE_MAGIC_CODE_V2, _INT16.pack(len(name)) + name
+    return MESSAGE_MAGIC_CODE_V2, _PACK_UINT16(len(name)) + name
 
 
 def host_flags(message: Message) -> int:
@@ -162,7 +161,7 @@ def encode_record(
             ),
             body,
             topic,
-            _PACK_INT16(len(properties)),
+            _PACK_UINT16(len(properties)),
             properties,
         )
     )
@@ -218,7 +217,7 @@ def bounds(view: memoryview, position: int) -> tuple[int, int, int, int]:
     properties_start = topic_start + topic_size + 2
     if properties_start > end:
         raise BadRecordError(f"topic of {topic_size} bytes extends beyond the record's end at {end}")
-    properties_size = _UINT16.unpack_from(view, properties_start - 2)[0]
+    properties_size = UINT16_OF(view, properties_start - 2)[0]
     if properties_start + properties_size != end:
         raise BadRecordError(f"properties of {properties_size} bytes do not end with the record at {end}")
     return size, body_start, topic_start, topic_size
