@@ -40,10 +40,10 @@ class Measure:
     def result(self) -> Column:
         """The result column, named like `count` or `sum(storeSize)`."""
         if self.column is None:
-            return Column(COUNT, "bigint", pa.int64(), _never)
+            return Column(COUNT, pa.int64(), _never)
         name = f"{self.function}({self.column.name})"
         if self.function == "sum":
-            return Column(name, "bigint", pa.int64(), _never, self.column.is_nullable)
+            return Column(name, pa.int64(), _never, self.column.is_nullable)
         return replace(self.column, name=name, decode=_never)
 
 
@@ -120,25 +120,18 @@ class Aggregation:
             ([], "count_all") if measure.column is None else (measure.column.name, measure.function)
             for measure in self.measures
         ]
-        return self._named(_grouped(pa.concat_tables(tables), len(self.groups), asked))
+        return self._aggregated(tables, asked)
 
     def _merged(self, tables: list[Any]) -> Any:
-        merges = [(f"m{number}", _MERGES[measure.function]) for number, measure in enumerate(self.measures)]
-        return self._named(_grouped(pa.concat_tables(tables), len(self.groups), merges))
+        merges = {COUNT: "sum"}
+        asked = [(f"m{at}", merges.get(measure.function, measure.function)) for at, measure in enumerate(self.measures)]
+        return self._aggregated(tables, asked)
 
-    def _named(self, grouped: Any) -> Any:
-        return grouped.rename_columns(
-            [*(f"g{number}" for number in range(len(self.groups))), *(f"m{number}" for number in range(len(self.measures)))]
-        )
-
-
-_MERGES: Final = {COUNT: "sum", "sum": "sum", "min": "min", "max": "max"}
-
-
-def _grouped(table: Any, group_count: int, asked: Sequence[Any]) -> Any:
-    """Group by the first `group_count` columns; these come first in the result, then the aggregates."""
-    keys = [f"g{number}" for number in range(group_count)]
-    return table.group_by(keys, use_threads=False).aggregate(asked)
+    def _aggregated(self, tables: list[Any], asked: Sequence[Any]) -> Any:
+        """Group rows; the columns of the result are the groups `g0`, `g1` and so on, then the aggregates `m0`, `m1`."""
+        keys = [f"g{place}" for place in range(len(self.groups))]
+        grouped = pa.concat_tables(tables).group_by(keys, use_threads=False).aggregate(asked)
+        return grouped.rename_columns([*keys, *(f"m{place}" for place in range(len(asked)))])
 
 
 def _measure(text: str, known: Mapping[str, Column]) -> Measure:

@@ -15,10 +15,9 @@ import pyarrow as pa
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
-from pocketmq.spark_analytics.decoding.body_forms import JSON, BodyForm
-from pocketmq.spark_analytics.decoding.body_types import ddl
+from pocketmq.spark_analytics.decoding.body_forms import JSON, TEXT_TYPES, BodyForm
 from pocketmq.spark_analytics.decoding.columns import Column, Records
-from pocketmq.spark_analytics.decoding.properties import slices, text
+from pocketmq.spark_analytics.decoding.properties import text
 from pocketmq.store.format.message import COMPRESSED_FLAG
 from pocketmq.store.format.record_chain import Positions
 
@@ -144,7 +143,7 @@ def _whole(plain: bytes, is_at_end: bool) -> bytes:
 
 def plain_bodies(records: Records) -> Any:
     """Return the decompressed bodies as an Arrow BinaryArray, null where decompression failed."""
-    stored = slices(records.data, records.body_begins, records.body_ends)
+    stored = records.bodies
     if not records.plain:
         return stored
     rows = np.arange(len(records))
@@ -168,11 +167,11 @@ def json_text(body: bytes | None) -> str | None:
 def body_column(form: BodyForm) -> Column:
     """Return the column `body` in the form that the options ask for."""
     if form.arrow_type is not None:
-        return Column("body", ddl(form.arrow_type), form.arrow_type, lambda records: records.typed)
-    decoders: dict[str, tuple[str, Any, Callable[[Records], Any]]] = {
-        "stored": ("binary", pa.binary(), lambda records: slices(records.data, records.body_begins, records.body_ends)),
-        "plain": ("binary", pa.binary(), plain_bodies),
-        "string": ("string", pa.string(), lambda records: text(plain_bodies(records))),
-        "json": ("string", pa.string(), _json_bodies),
+        return Column("body", form.arrow_type, lambda records: records.typed)
+    decoders: dict[str, Callable[[Records], Any]] = {
+        "stored": lambda records: records.bodies,
+        "plain": plain_bodies,
+        "string": lambda records: text(plain_bodies(records)),
+        "json": _json_bodies,
     }
-    return Column("body", *decoders[form.kind], is_nullable=form.kind == JSON)
+    return Column("body", TEXT_TYPES.get(form.kind, pa.binary()), decoders[form.kind], is_nullable=form.kind == JSON)

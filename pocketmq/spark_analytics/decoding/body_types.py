@@ -1,4 +1,4 @@
-"""Types of decoded bodies: Arrow types, and the same in Spark's DDL and JSON notations.
+"""Types of columns and of decoded bodies: Arrow types, and the same in Spark's DDL and JSON notations.
 
 Every field may be null. Spark's names of types are those of `DataType.simpleString()`.
 """

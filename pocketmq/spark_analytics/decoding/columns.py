@@ -4,7 +4,7 @@ A column is decoded for a whole window at once, and only if it was requested. Th
 in `layout`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Self
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pocketmq.spark_analytics.decoding import body_types
 from pocketmq.spark_analytics.decoding.properties import PropertyTable, slices, text
 from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.host import host_text
@@ -27,6 +28,8 @@ from pocketmq.store.format.layout import (
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.format.record_window import HEADER, RecordWindow
+
+Mask = npt.NDArray[np.bool_]
 
 # Born timestamps are set by clients and may not fit into Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
@@ -94,6 +97,12 @@ class Records(RecordWindow):
         names, ids = self.topics()
         return text(pa.array(names, pa.binary())), pa.array(ids)
 
+    def is_of_topics(self, topics: Collection[str]) -> Mask:
+        """Return a mask of the records that belong to any of the topics."""
+        names, ids = self.topics()
+        mask: Mask = np.array([str(name, "utf-8", "replace") in topics for name in names], bool)[ids]
+        return mask
+
     def _numbered(self, hashes: npt.NDArray[np.uint64]) -> tuple[Positions, int]:
         """As in RecordWindow, but faster."""
         encoded = pa.array(hashes).dictionary_encode()
@@ -107,6 +116,12 @@ class Records(RecordWindow):
     def timestamps_us(self, name: str) -> Positions:
         times_us: Positions = np.clip(self.fixed(name), -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX) * 1000
         return times_us
+
+    def has_property(self, name: str) -> Mask:
+        """Return a mask of the records that have a property."""
+        begins, _ = self.property_spans(name.encode())
+        found: Mask = begins >= 0
+        return found
 
     def property_column(self, name: str) -> Any:
         """Return the value of one property per row, null where it is absent."""
@@ -160,67 +175,70 @@ def _texts_of(hosts: list[bytes]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: Spark type as in a DDL string, matching Arrow type, and the function that decodes it from records.
+    """A column: its Arrow type, which tells Spark's, and the function that decodes it from records.
 
     Spark skips the null check of a column that is declared NOT NULL.
     """
 
     name: str
-    spark_type: str
     arrow_type: Any
     decode: Callable[[Records], Any]
     is_nullable: bool = False
 
     @property
+    def spark_type(self) -> str:
+        """The type as `DataType.simpleString()` shows it."""
+        return body_types.simple(self.arrow_type)
+
+    @property
     def ddl(self) -> str:
         """The column's declaration in a DDL schema."""
-        return f"`{self.name}` {self.spark_type}" + ("" if self.is_nullable else " NOT NULL")
+        return f"`{self.name}` {body_types.ddl(self.arrow_type)}" + ("" if self.is_nullable else " NOT NULL")
 
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 
-def _number(name: str, spark_type: str, field: str) -> Column:
-    arrow_type = {"int": pa.int32(), "bigint": pa.int64()}[spark_type]
-    return Column(name, spark_type, arrow_type, lambda records: pa.array(records.fixed(field), arrow_type))
+def _number(name: str, arrow_type: Any, field: str) -> Column:
+    return Column(name, arrow_type, lambda records: pa.array(records.fixed(field), arrow_type))
 
 
 def _timestamp(name: str, field: str) -> Column:
-    return Column(name, "timestamp", TIMESTAMP, lambda records: pa.array(records.timestamps_us(field)).cast(TIMESTAMP))
+    return Column(name, TIMESTAMP, lambda records: pa.array(records.timestamps_us(field)).cast(TIMESTAMP))
 
 
 def _host(name: str, field: str, v6_flag: int) -> Column:
-    return Column(name, "string", pa.string(), lambda records: _host_texts(records, field, v6_flag))
+    return Column(name, pa.string(), lambda records: _host_texts(records, field, v6_flag))
 
 
 def _property(name: str, key: str) -> Column:
-    return Column(name, "string", pa.string(), lambda records: records.property_column(key), is_nullable=True)
+    return Column(name, pa.string(), lambda records: records.property_column(key), is_nullable=True)
 
 
 # Names as in Java's MessageExt and in rocketmq-spark; the table has its columns in this order.
 COLUMNS: Final = {
     column.name: column
     for column in (
-        Column("topic", "string", pa.string(), lambda records: records.topic_column),
-        _number("queueId", "int", "queue_id"),
-        _number("queueOffset", "bigint", "queue_offset"),
-        Column("physicalOffset", "bigint", pa.int64(), lambda records: pa.array(records.physical_offsets)),
-        _number("storeSize", "int", "total_size"),
-        _number("bodyCrc", "int", "body_crc"),
-        _number("sysFlag", "int", "sys_flag"),
-        _number("flag", "int", "flag"),
+        Column("topic", pa.string(), lambda records: records.topic_column),
+        _number("queueId", pa.int32(), "queue_id"),
+        _number("queueOffset", pa.int64(), "queue_offset"),
+        Column("physicalOffset", pa.int64(), lambda records: pa.array(records.physical_offsets)),
+        _number("storeSize", pa.int32(), "total_size"),
+        _number("bodyCrc", pa.int32(), "body_crc"),
+        _number("sysFlag", pa.int32(), "sys_flag"),
+        _number("flag", pa.int32(), "flag"),
         _timestamp("bornTimestamp", "born_timestamp_ms"),
         _timestamp("storeTimestamp", "store_timestamp_ms"),
         _host("bornHost", "born_host", BORNHOST_V6_FLAG),
         _host("storeHost", "store_host", STOREHOSTADDRESS_V6_FLAG),
-        _number("reconsumeTimes", "int", "reconsume_times"),
-        _number("preparedTransactionOffset", "bigint", "prepared_transaction_offset"),
-        Column("body", "binary", pa.binary(), lambda records: records.bodies),
-        Column("properties", "map<string,string>", pa.map_(pa.string(), pa.string()), lambda r: r.properties.map_array()),
+        _number("reconsumeTimes", pa.int32(), "reconsume_times"),
+        _number("preparedTransactionOffset", pa.int64(), "prepared_transaction_offset"),
+        Column("body", pa.binary(), lambda records: records.bodies),
+        Column("properties", pa.map_(pa.string(), pa.string()), lambda r: r.properties.map_array()),
         _property("tags", TAGS),
         _property("keys", KEYS),
         _property("uniqKey", UNIQ_KEY),
-        Column("offsetMsgId", "string", pa.string(), Records.offset_msg_ids),
+        Column("offsetMsgId", pa.string(), Records.offset_msg_ids),
     )
 }
 

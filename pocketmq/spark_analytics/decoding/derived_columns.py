@@ -1,21 +1,19 @@
 """Columns that exist only when they are requested by name: values derived from a record, and the record's origin."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from isal.isal_zlib import crc32
 
-from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Records
+from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Mask, Records
 from pocketmq.spark_analytics.decoding.properties import slices, text
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from pocketmq.store.format.record import CRC_MASK
 from pocketmq.store.format.record_chain import Positions
-
-Mask = npt.NDArray[np.bool_]
 
 BROKER_NAME: Final = "brokerName"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
@@ -34,14 +32,6 @@ _PRECISION_MS: Final = 1000
 _NUMBER: Final = r"^-?[0-9]{1,18}$"
 
 
-def is_of_topics(records: Records, topics: tuple[str, ...]) -> Mask:
-    """Return a mask of the records that belong to any of the topics."""
-    names, ids = records.topics()
-    wanted = np.array([name in {topic.encode() for topic in topics} for name in names], bool)
-    mask: Mask = wanted[ids]
-    return mask
-
-
 def property_numbers(records: Records, name: str) -> tuple[Positions, Mask]:
     """Return (integer values of a property, clipped to the range of timestamps; mask of rows that have one)."""
     found = records.property_column(name)
@@ -50,11 +40,11 @@ def property_numbers(records: Records, name: str) -> tuple[Positions, Mask]:
     return np.clip(numbers, -TIMESTAMP_MS_MAX // 2, TIMESTAMP_MS_MAX // 2), valid.to_numpy(zero_copy_only=False)
 
 
-def _numbers(records: Records, name: str, arrow_type: Any) -> Any:
+def _numbers(records: Records, name: str) -> Any:
     numbers, valid = property_numbers(records, name)
     limits = np.iinfo(np.int32)
     valid = valid & (numbers >= limits.min) & (numbers <= limits.max)
-    return pa.array(np.where(valid, numbers, 0), arrow_type, mask=~valid)
+    return pa.array(np.where(valid, numbers, 0), pa.int32(), mask=~valid)
 
 
 def _msg_ids(records: Records) -> Any:
@@ -63,31 +53,26 @@ def _msg_ids(records: Records) -> Any:
     return pc.coalesce(keys, records.offset_msg_ids()) if keys.null_count else keys
 
 
+def _real(records: Records, own: Any, asked: Callable[[], Any]) -> Any:
+    """Return `own`, with the values of `asked` that are not null for the messages that wait in a system topic."""
+    waiting = records.is_of_topics(WAITING_TOPICS)
+    return pc.if_else(pa.array(waiting), pc.coalesce(asked(), own), own) if waiting.any() else own
+
+
 def _real_topics(records: Records) -> Any:
-    waiting = is_of_topics(records, WAITING_TOPICS)
-    if not waiting.any():
-        return records.topic_column
-    return pc.if_else(
-        pa.array(waiting), pc.coalesce(records.property_column(REAL_TOPIC), records.topic_column), records.topic_column
-    )
+    return _real(records, records.topic_column, lambda: records.property_column(REAL_TOPIC))
 
 
 def _real_queue_ids(records: Records) -> Any:
-    own = pa.array(records.fixed("queue_id"), pa.int32())
-    waiting = is_of_topics(records, WAITING_TOPICS)
-    if not waiting.any():
-        return own
-    return pc.if_else(pa.array(waiting), pc.coalesce(_numbers(records, REAL_QID, pa.int32()), own), own)
+    return _real(records, pa.array(records.fixed("queue_id"), pa.int32()), lambda: _numbers(records, REAL_QID))
 
 
 def _deliver_times(records: Records) -> Any:
     due_ms, known = np.zeros(len(records), np.int64), np.zeros(len(records), bool)
     for topic, due_of in ((SCHEDULE_TOPIC, _scheduled_due), (TIMER_TOPIC, _timer_due)):
-        rows = np.flatnonzero(is_of_topics(records, (topic,)))
-        if len(rows):
-            chosen = np.zeros(len(records), bool)
-            chosen[rows] = True
-            due_ms[rows], known[rows] = due_of(records.rows(chosen))
+        own = records.is_of_topics((topic,))
+        if own.any():
+            due_ms[own], known[own] = due_of(records.rows(own))
     due_us = np.clip(due_ms, -TIMESTAMP_MS_MAX, TIMESTAMP_MS_MAX) * 1000
     return pa.array(due_us, mask=~known).cast(TIMESTAMP)
 
@@ -102,9 +87,9 @@ def _scheduled_due(records: Records) -> tuple[Positions, Mask]:
 def _timer_due(records: Records) -> tuple[Positions, Mask]:
     due_ms, known = property_numbers(records, _DUE)
     open_ = ~known
-    was_rolled = records.property_column(_ROLLED).is_valid().to_numpy(zero_copy_only=False)
+    was_rolled = records.has_property(_ROLLED)
     for name, unit_ms in _ASKED:
-        asked = records.property_column(name).is_valid().to_numpy(zero_copy_only=False) & open_
+        asked = records.has_property(name) & open_
         if asked.any():
             numbers, valid = property_numbers(records, name)
             valid = valid & asked & ~(was_rolled & (unit_ms > 0))
@@ -132,19 +117,18 @@ def _crc_ok(records: Records) -> Any:
 DERIVED_COLUMNS: Final = {
     column.name: column
     for column in (
-        Column("msgId", "string", pa.string(), _msg_ids),
-        Column("delayLevel", "int", pa.int32(), lambda records: _numbers(records, DELAY, pa.int32()), is_nullable=True),
-        Column("deliverTime", "timestamp", TIMESTAMP, _deliver_times, is_nullable=True),
-        Column("realTopic", "string", pa.string(), _real_topics),
-        Column("realQueueId", "int", pa.int32(), _real_queue_ids),
-        Column("crcOk", "boolean", pa.bool_(), _crc_ok),
+        Column("msgId", pa.string(), _msg_ids),
+        Column("delayLevel", pa.int32(), lambda records: _numbers(records, DELAY), is_nullable=True),
+        Column("deliverTime", TIMESTAMP, _deliver_times, is_nullable=True),
+        Column("realTopic", pa.string(), _real_topics),
+        Column("realQueueId", pa.int32(), _real_queue_ids),
+        Column("crcOk", pa.bool_(), _crc_ok),
         Column(
             "rawProperties",
-            "string",
             pa.string(),
             lambda records: text(slices(records.data, records.properties_begins, records.properties_ends)),
         ),
-        Column("storePath", "string", pa.string(), lambda records: pa.repeat(pa.scalar(records.path), len(records))),
-        Column(BROKER_NAME, "string", pa.string(), lambda records: pa.repeat(pa.scalar(records.broker_name), len(records))),
+        Column("storePath", pa.string(), lambda records: pa.repeat(pa.scalar(records.path), len(records))),
+        Column(BROKER_NAME, pa.string(), lambda records: pa.repeat(pa.scalar(records.broker_name), len(records))),
     )
 }

@@ -28,19 +28,15 @@ _PYTHON_TYPES: Final = {
 }
 
 
-def check_type(arrow_type: Any) -> None:
-    """Raise ValueError if JSON has no values of a type."""
-    _python_type(arrow_type)
-
-
-def _python_type(arrow_type: Any) -> Any:
+def python_type(arrow_type: Any) -> Any:
+    """Return the type of the Python values of a JSON body. Raises ValueError if JSON has no values of a type."""
     if pa.types.is_struct(arrow_type):
-        fields = {field.name: _python_type(field.type) | None for field in arrow_type}
+        fields = {field.name: python_type(field.type) | None for field in arrow_type}
         return TypedDict("Fields", fields, total=False)  # type: ignore[operator]
     if pa.types.is_list(arrow_type):
-        return list[_python_type(arrow_type.value_type) | None]  # type: ignore[misc]
+        return list[python_type(arrow_type.value_type) | None]  # type: ignore[misc]
     if pa.types.is_map(arrow_type):
-        return dict[str, _python_type(arrow_type.item_type) | None]  # type: ignore[misc]
+        return dict[str, python_type(arrow_type.item_type) | None]  # type: ignore[misc]
     if arrow_type not in _PYTHON_TYPES:
         raise ValueError(f"a JSON body has no value of type {simple(arrow_type)}: read a string and cast it")
     return _PYTHON_TYPES[arrow_type]
@@ -48,8 +44,8 @@ def _python_type(arrow_type: Any) -> Any:
 
 def decoder(arrow_type: Any) -> Callable[[bytes], Any]:
     """Return a function from a body to a value of a struct type; it raises BodyError."""
-    python_type = _python_type(arrow_type)
-    strict = msgspec.json.Decoder(python_type)
+    wanted = python_type(arrow_type)
+    strict = msgspec.json.Decoder(wanted)
 
     def decode(body: bytes) -> Any:
         try:
@@ -60,7 +56,7 @@ def decoder(arrow_type: Any) -> Callable[[bytes], Any]:
             raise BodyError(f"its body is not JSON: {error}") from None
         try:
             # Rarely needed: a string field may have a value of another type.
-            return msgspec.convert(_with_texts(msgspec.json.decode(body), arrow_type), python_type)
+            return msgspec.convert(_with_texts(msgspec.json.decode(body), arrow_type), wanted)
         except (ValueError, RecursionError) as error:
             raise BodyError(f"its body does not match the JSON schema: {error}") from None
 

@@ -31,29 +31,24 @@ def decoder_of(form: BodyForm) -> Decode:
         decoders = {topic: decoder_of(own) for topic, own in form.topics}
         # All fields are null for other topics.
         return lambda topic, body: {topic: decoders[topic](topic, body)} if topic in decoders else {}
-    if not form.is_typed:
-        return _text_decoder(form.kind)
-    own = _schema_decoder(form)
+    own = _decoder(form)
 
     def decode(topic: str, body: bytes) -> Any:
-        if len(body) > TYPED_SIZE_MAX:
+        if form.is_typed and len(body) > TYPED_SIZE_MAX:
             raise BodyError(f"its body has {len(body)} bytes, bodies with a schema may have {TYPED_SIZE_MAX}")
         return own(body)
 
     return decode
 
 
-def _text_decoder(kind: str) -> Decode:
-    match kind:
-        case "string":
-            return lambda topic, body: body.decode(errors="replace")
-        case forms.JSON:
-            return lambda topic, body: json_text(body)
-    return lambda topic, body: body
-
-
-def _schema_decoder(form: BodyForm) -> Callable[[bytes], Any]:
+def _decoder(form: BodyForm) -> Callable[[bytes], Any]:
     match form.kind:
+        case "plain":
+            return bytes
+        case "string":
+            return lambda body: body.decode(errors="replace")
+        case forms.JSON if not form.is_typed:
+            return json_text
         case forms.AVRO:
             return avro_bodies.decoder(form.schema.decode())
         case forms.PROTOBUF:
@@ -70,8 +65,10 @@ def decode(records: Records, form: BodyForm, decode_body: Decode) -> None:
     topics = records.topic_column.to_pylist() if form.topics else repeat("", len(records))
     for row, (topic, body) in enumerate(zip(topics, plain_bodies(records).to_pylist(), strict=False)):
         try:
-            values.append(_decoded(topic, body, decode_body))
-            size += len(body or b"")
+            if body is None:
+                raise BodyError("its body cannot be decompressed")
+            values.append(decode_body(topic, body))
+            size += len(body)
         except BodyError as error:
             reasons[row] = str(error)[:_REASON_SIZE_MAX]
             values.append(None)
@@ -95,9 +92,3 @@ def _array(values: list[Any], arrow_type: Any, first: int, reasons: dict[int, st
                 reasons[row] = f"its body does not fit its schema: {error}"[:_REASON_SIZE_MAX]
                 arrays.append(pa.nulls(1, arrow_type))
         return pa.concat_arrays(arrays)
-
-
-def _decoded(topic: str, body: bytes | None, decode_body: Decode) -> Any:
-    if body is None:
-        raise BodyError("its body cannot be decompressed")
-    return decode_body(topic, body)

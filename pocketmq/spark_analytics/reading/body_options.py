@@ -6,7 +6,7 @@ from typing import Any, Final
 from pocketmq.spark_analytics.decoding import avro_bodies, protobuf_bodies
 from pocketmq.spark_analytics.decoding.body_forms import AVRO, JSON, PROTOBUF, STORED, TEXT_TYPES, BodyForm
 from pocketmq.spark_analytics.decoding.body_types import of_ddl, of_spark
-from pocketmq.spark_analytics.decoding.json_bodies import check_type
+from pocketmq.spark_analytics.decoding.json_bodies import python_type
 from pocketmq.store.offline.file_bytes import files_of
 
 # Value of bodySchema for a schema that is inferred from a sample.
@@ -122,7 +122,7 @@ def json_type(schema: Any) -> Any:
     try:
         if isinstance(schema, str):
             schema = of_spark(json.loads(schema)) if schema.lstrip().startswith("{") else of_ddl(schema)
-        check_type(schema)
+        python_type(schema)  # refuses types that JSON has no values of
     except (ValueError, RecursionError) as error:
         raise ValueError(f"option bodySchema: {error}") from None
     return schema

@@ -113,4 +113,4 @@ def _corrupt_bytes(records: Records) -> Any:
 
 def corrupt_record_column(name: str) -> Column:
     """Return the column for damaged bytes."""
-    return Column(name, "binary", pa.binary(), _corrupt_bytes, is_nullable=True)
+    return Column(name, pa.binary(), _corrupt_bytes, is_nullable=True)

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Mask, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
 from pocketmq.spark_analytics.tables.document import typed
 from pocketmq.spark_analytics.tables.log_records import records_at
@@ -50,6 +49,8 @@ DDL: Final = (
 )
 DELAY_OFFSETS: Final = "delayOffset.json"
 CANCELLED: Final = "delayCancelled.json"
+# A record that cancels a timer names it in this property.
+CANCELS: Final = "TIMER_DEL_UNIQKEY"
 # As in store.timer.timer_checkpoint: PocketMQ's checkpoint ends with a checksum.
 _SEAL_BASE: Final = 0x504D5154 << 32
 _UNITS_READ: Final = 1 << 16
@@ -179,30 +180,24 @@ def _timers(store: StoreFolder) -> Iterator[Rows]:
         own = records.physical_offsets
         before_ms, before_offset = check.delivered_before
         delivered = (due_ms < before_ms) | ((due_ms == before_ms) & (own < before_offset))
-        waits = ~(delivered & (own < new_from)) & ~_cancels(records) & ~_is_cancelled(records, cancelled)
+        waits = ~(delivered & (own < new_from)) & ~records.has_property(CANCELS) & ~_is_cancelled(records, cancelled)
         kept = records.rows(waits)
         yield _row_columns(kept, "timer", None, due.filter(waits), store.root)
-
-
-def _cancels(records: Records) -> npt.NDArray[np.bool_]:
-    begins, _ = records.property_spans(b"TIMER_DEL_UNIQKEY")
-    found: npt.NDArray[np.bool_] = begins >= 0
-    return found
 
 
 def _cancelled(store: StoreFolder, offsets: Numbers, sizes: Numbers) -> dict[int, set[str]]:
     """Return by slot (TIMER_OUT_MS) the names of the messages that are cancelled there."""
     found: dict[int, set[str]] = {}
     for records in records_at(store, offsets, sizes):
-        records = records.rows(_cancels(records))
+        records = records.rows(records.has_property(CANCELS))
         if len(records):
-            keys = records.property_column("TIMER_DEL_UNIQKEY").to_pylist()
+            keys = records.property_column(CANCELS).to_pylist()
             for slot, key in zip(property_numbers(records, "TIMER_OUT_MS")[0].tolist(), keys, strict=True):
                 found.setdefault(slot, set()).add(key)
     return found
 
 
-def _is_cancelled(records: Records, cancelled: dict[int, set[str]]) -> npt.NDArray[np.bool_]:
+def _is_cancelled(records: Records, cancelled: dict[int, set[str]]) -> Mask:
     """Return a mask of cancelled messages.
 
     A message is named by its unique key, by topic and unique key (5.3), or by the physical offset of it or of its first copy

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Mask, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.table import Rows, Table
@@ -45,7 +44,6 @@ FIRST_HALF: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 STATES: Final = np.array(["pending", "resolved", "putBack", "givenUp"])
 # A delayed message that is committed waits in one of these first, with the offset of its half message.
 WAITING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
