@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pocketmq.spark_analytics.reading import reader, split_planning
-from pocketmq.spark_analytics.reading.options import OptionParser, read_options
+from pocketmq.spark_analytics.reading.options import byte_size, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader
 from pocketmq.spark_analytics.source.data_source import RocketMQDataSource
 from pocketmq.store.offline import file_bytes, log_walk
@@ -155,7 +155,7 @@ def test_filters_are_pushed_only_with_the_option() -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("5", 5), ("128m", 128 << 20), ("2 KB", 2048), ("1GiB", 1 << 30), ("64b", 64)])
 def test_sizes_with_units(text: str, size: int) -> None:
-    assert OptionParser({"maxpartitionbytes": text}).size("maxPartitionBytes") == size
+    assert byte_size("maxPartitionBytes", text) == size
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from pocketmq.spark_analytics.source.batch import TableReader
 from pocketmq.spark_analytics.tables import consume_queue
-from pocketmq.spark_analytics.tables.table import TABLES, table_of
+from pocketmq.spark_analytics.tables.table import TABLES, asked_table
 from pocketmq.store.format.java_hash import java_hash, tags_code
 from pocketmq.store.format.layout import (
     CONSUME_QUEUE_EXT_FIXED_STRUCT,
@@ -54,7 +54,8 @@ UNIT = 20
 
 def table(name: str, store: Path | str, *columns: str, **options: str) -> list[dict[str, Any]]:
     """Return all rows of a table, in the order in which tasks would yield them."""
-    own = table_of(name)
+    own = asked_table({"table": name})
+    assert own is not None
     fields = [field.split(" ", 1) for field in own.ddl.split(", ")]
     schema = StructType([StructField(name, TYPES[kind]) for name, kind in fields if not columns or name in columns])
     reader = TableReader(own, schema, {"path": str(store), **options})

@@ -11,7 +11,7 @@ import numpy as np
 
 from pocketmq.spark_analytics.commands.trace import COLUMNS, COPIES_MAX, OP_COLUMNS, Life, Rows, lives_of
 from pocketmq.spark_analytics.decoding.derived_columns import HALF_TOPIC
-from pocketmq.spark_analytics.direct.index_lookup import has_index, offset_of_id, offsets_of_keys, rows_at
+from pocketmq.spark_analytics.direct.index_lookup import offset_of_id, offsets_of_keys, rows_at
 from pocketmq.spark_analytics.direct.scan import scan_of
 from pocketmq.spark_analytics.tables.transactions import OP_TOPIC
 from pocketmq.store.format.delay_level import DelayLevels
@@ -28,7 +28,7 @@ def make_trace(
     """Return the histories of all messages with this key, unique key or id, oldest first. Raises ValueError, OSError."""
     stores = store_folders(paths)
     on_step("the index")
-    lacking = [store.root for store in stores if not has_index(store)]
+    lacking = [store.root for store in stores if not store.index_paths()]
     if lacking:
         raise ValueError(f"{', '.join(lacking)} has no index: --scan finds messages in the log")
     copies: Rows = []

@@ -30,11 +30,6 @@ FOUND_MAX: Final = 100_000
 _OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32})[0-9A-Fa-f]{8}([0-9A-Fa-f]{16})")
 
 
-def has_index(store: StoreFolder) -> bool:
-    """Return whether a store has an index file."""
-    return bool(store.index_paths())
-
-
 def offsets_of_keys(store: StoreFolder, keys: Iterable[str]) -> Numbers:
     """Return the physical offsets that the index has for some keys, in any topic, and for keys with the same hash."""
     topics = sorted(set(store.names("consumequeue")) | set(store.topics()))

@@ -25,7 +25,7 @@ from pocketmq.spark_analytics.reading.log_reader import (
     known_column,
     known_columns,
 )
-from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
+from pocketmq.spark_analytics.reading.options import read_options
 from pocketmq.spark_analytics.tables.table import Table, asked_table
 from pocketmq.store.offline.places import store_folders
 
@@ -58,10 +58,6 @@ class Scan:
         chosen = copy.copy(self)
         chosen._choose(columns)
         return chosen
-
-    @property
-    def options(self) -> ReadOptions:
-        return self._options
 
     def batches(self) -> Iterator[Any]:
         """Yield record batches. Raises the errors of the data source."""

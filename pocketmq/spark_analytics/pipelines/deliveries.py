@@ -44,25 +44,24 @@ FROM {pairs}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A store, and its broker's delays by level."""
+    """A store, and its broker's delay levels."""
 
     store: StoreFolder
-    delays_ms: tuple[int, ...]
+    levels: DelayLevels
 
 
 def parts(store: StoreFolder, levels: DelayLevels) -> list[Part]:
     """Return one part, as the copies of a message may be anywhere in the log; none without a log."""
-    return [Part(store, tuple(levels.delays_ms))] if store.row("commitlog").files else []
+    return [Part(store, levels)] if store.row("commitlog").files else []
 
 
 def rows(part: Part) -> Iterator[Rows]:
     """Yield the pairs of a store."""
-    levels = DelayLevels(" ".join(f"{delay_ms // 1000}s" for delay_ms in part.delays_ms))
-    stores = Stores(DirectEngine(), (part.store.root,), levels)
+    stores = Stores(DirectEngine(), (part.store.root,), part.levels)
     found = stores.rows(_ROWS, pairs=lateness.pairs(stores))
     for batch in found.to_batches():
         columns = {name: batch.column(name) for name in batch.schema.names}
         yield Rows(batch.num_rows, columns | {"store": part.store.root})
 
 
-TABLE: Final = Table(DDL, lambda store: parts(store, DelayLevels()), rows, parts)
+TABLE: Final = Table(DDL, parts, rows, needs_levels=True)

@@ -98,7 +98,7 @@ class LogReader:
         is_plain = form.kind != STORED and any(column.name == BODY for column in self.columns)
         decode_body = decoder_of(form) if is_plain and form.is_typed else None
         bounds = self.pruning.store_timestamps_us
-        times = None if bounds == Bounds() else StoreTimes(split.file, bounds.low, bounds.high)
+        times = None if bounds == Bounds() else StoreTimes(split.file, bounds)
         for piece in pieces(split, times):
             if isinstance(piece, DamagedBytes):
                 row = damage.stretch(piece)

@@ -11,7 +11,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -121,26 +121,26 @@ def read_options(options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOp
     read = OptionParser(given)
     asked = ReadOptions(
         paths=read.paths(),
-        columns=tuple(read.names("columns") or ()),
-        group_by=tuple(read.names("groupBy") or ()),
-        aggregates=tuple(read.names("aggregates") or ()),
-        topics=_set(read.names("topic")),
-        queue_ids=_set(read.numbers("queueId")),
-        starting_timestamp_us=read.timestamp_us("startingTimestamp"),
-        ending_timestamp_us=read.timestamp_us("endingTimestamp"),
-        starting_offset=read.number("startingOffset"),
-        ending_offset=read.number("endingOffset"),
+        columns=read.parsed("columns", _names) or (),
+        group_by=read.parsed("groupBy", _names) or (),
+        aggregates=read.parsed("aggregates", _names) or (),
+        topics=read.parsed("topic", lambda name, value: frozenset(_names(name, value))),
+        queue_ids=read.parsed("queueId", lambda name, value: frozenset(_whole(name, part) for part in _names(name, value))),
+        starting_timestamp_us=read.parsed("startingTimestamp", _timestamp_us),
+        ending_timestamp_us=read.parsed("endingTimestamp", _timestamp_us),
+        starting_offset=read.parsed("startingOffset", _whole),
+        ending_offset=read.parsed("endingOffset", _whole),
         body=body_form(
             read.one_of("bodyAs", BODIES),
             read.text("bodySchema"),
             read.text("bodyMessage"),
-            read.number("inferSamples"),
+            read.parsed("inferSamples", _whole),
             read.text("bodyDecoders"),
         ),
         mode=read.one_of("mode", MODES),
         corrupt_record_column=read.text("columnNameOfCorruptRecord") or "_corrupt_record",
         delay_levels=DelayLevels(read.text("delayLevel") or DEFAULT_MESSAGE_DELAY_LEVEL),
-        given_split_size=read.size("maxPartitionBytes"),
+        given_split_size=read.parsed("maxPartitionBytes", byte_size),
         push_filters=read.flag("pushFilters"),
         ignore_missing_files=read.flag("ignoreMissingFiles"),
         ignore_unknown_topics=read.flag("ignoreUnknownTopics"),
@@ -173,7 +173,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class OptionParser:
-    """Parsers for option values, by type; each raises ValueError."""
+    """Parser for option values; each method raises ValueError."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -181,6 +181,11 @@ class OptionParser:
     def text(self, name: str) -> str | None:
         value = self._given.get(name.lower())
         return None if value is None else value.strip()
+
+    def parsed(self, name: str, parse: Callable[[str, str], T]) -> T | None:
+        """Return what `parse` makes of an option's name and value, None if the option is not given."""
+        value = self.text(name)
+        return None if value is None else parse(name, value)
 
     def paths(self) -> tuple[str, ...]:
         named = [self._given["path"]] if self._given.get("path") else []
@@ -210,47 +215,6 @@ class OptionParser:
             raise ValueError(f"option brokerNames is {text!r}: it must be a JSON object of stores' paths and names")
         return {local_path(store).rstrip("/"): name for store, name in names.items()}
 
-    def names(self, name: str) -> list[str] | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        names = [part.strip() for part in value.split(",")]
-        if not all(names):
-            raise ValueError(f"option {name} is {value!r}: it must be a comma-separated list of names")
-        return names
-
-    def numbers(self, name: str) -> list[int] | None:
-        names = self.names(name)
-        return None if names is None else [_whole(name, part) for part in names]
-
-    def number(self, name: str) -> int | None:
-        value = self.text(name)
-        return None if value is None else _whole(name, value)
-
-    def size(self, name: str) -> int | None:
-        """Return the bytes of a size such as `128m`."""
-        value = self.text(name)
-        if value is None:
-            return None
-        match = _SIZE.fullmatch(value)
-        if match is None or not int(match[1]):
-            raise ValueError(f"option {name} is {value!r}: it must be a positive size such as 134217728 or 128m")
-        return int(match[1]) * _SIZE_UNITS[match[2].lower()]
-
-    def timestamp_us(self, name: str) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        if _NUMBER.fullmatch(value):
-            return min(_whole(name, value) * 1000, INT64_MAX)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError(
-                f"option {name} is {value!r}: it must be ms since 1970, or a time such as 2026-11-21T17:39:39.542Z"
-            ) from None
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
-
     def one_of(self, name: str, values: tuple[str, ...]) -> str:
         """Return the matching one of `values`, ignoring case; the first is the default."""
         value = self.text(name) or values[0]
@@ -266,8 +230,31 @@ class OptionParser:
         return value.lower() == "true"
 
 
-def _set(values: Iterable[T] | None) -> frozenset[T] | None:
-    return None if values is None else frozenset(values)
+def _names(name: str, value: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in value.split(","))
+    if not all(names):
+        raise ValueError(f"option {name} is {value!r}: it must be a comma-separated list of names")
+    return names
+
+
+def byte_size(name: str, value: str) -> int:
+    """Return the bytes of a size such as `128m`. Raises ValueError."""
+    match = _SIZE.fullmatch(value)
+    if match is None or not int(match[1]):
+        raise ValueError(f"option {name} is {value!r}: it must be a positive size such as 134217728 or 128m")
+    return int(match[1]) * _SIZE_UNITS[match[2].lower()]
+
+
+def _timestamp_us(name: str, value: str) -> int:
+    if _NUMBER.fullmatch(value):
+        return min(_whole(name, value) * 1000, INT64_MAX)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError(
+            f"option {name} is {value!r}: it must be ms since 1970, or a time such as 2026-11-21T17:39:39.542Z"
+        ) from None
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
 
 
 def _whole(name: str, value: str) -> int:

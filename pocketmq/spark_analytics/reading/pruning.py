@@ -15,12 +15,13 @@ from typing import Any, Final
 import numpy as np
 
 from pocketmq.spark_analytics.decoding.columns import Records
-from pocketmq.spark_analytics.reading.options import EPOCH, ReadOptions
+from pocketmq.spark_analytics.reading.options import EPOCH, INT64_MAX, ReadOptions
 from pocketmq.store.offline.log_walk import next_candidate
 from pocketmq.store.offline.places import LogFile
 
 INT64_MIN: Final = -(2**63)
-INT64_MAX: Final = 2**63 - 1
+# Column whose values a filter may list -> field of Pruning, and the type of its values.
+_LISTED: Final[dict[Any, tuple[str, type]]] = {("topic",): ("topics", str), ("queueId",): ("queue_ids", int)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +79,13 @@ class Pruning:
     def _narrowed_by(self, comparison: str, filter_: Any) -> "Pruning":
         column = getattr(filter_, "attribute", None)
         value: Any = getattr(filter_, "value", None)
-        is_equality = comparison in ("EqualTo", "EqualNullSafe")
-        if column == ("topic",):
-            if is_equality and isinstance(value, str):
-                return replace(self, topics=_both(self.topics, {value}))
-            if comparison == "In" and all(isinstance(topic, str) for topic in value):
-                return replace(self, topics=_both(self.topics, value))
-        if column == ("queueId",):
-            if is_equality and type(value) is int:
-                return replace(self, queue_ids=_both(self.queue_ids, {value}))
-            if comparison == "In" and all(type(queue_id) is int for queue_id in value):
-                return replace(self, queue_ids=_both(self.queue_ids, value))
+        if column in _LISTED and comparison in ("EqualTo", "EqualNullSafe", "In"):
+            name, kind = _LISTED[column]
+            wanted = frozenset(value if comparison == "In" else [value])
+            if all(type(one) is kind for one in wanted):
+                own = getattr(self, name)
+                narrowed: dict[str, Any] = {name: wanted if own is None else own & wanted}
+                return replace(self, **narrowed)
         if column == ("physicalOffset",) and type(value) is int:
             return replace(self, physical_offsets=self.physical_offsets.narrowed(comparison, value))
         if column == ("storeTimestamp",) and isinstance(value, datetime) and value.tzinfo is not None:
@@ -136,11 +133,5 @@ class Pruning:
         if self.queue_ids is not None:
             records = records.rows(np.isin(records.fixed("queue_id"), sorted(self.queue_ids)))
         if self.topics is not None:
-            names, ids = records.topics()
-            wanted = [str(name, "utf-8", "replace") in self.topics for name in names]
-            records = records.rows(np.array(wanted, bool)[ids])
+            records = records.rows(records.is_of_topics(self.topics))
         return records
-
-
-def _both(own: frozenset[Any] | None, wanted: Iterable[Any]) -> frozenset[Any]:
-    return frozenset(wanted) if own is None else own & frozenset(wanted)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP_MS_MAX
+from pocketmq.spark_analytics.reading.pruning import Bounds
 from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.offline.file_bytes import is_remote
 from pocketmq.store.offline.places import LogFile
@@ -31,11 +32,10 @@ _notes: Final[dict[str, tuple[_Identity, Notes]]] = {}
 
 
 class StoreTimes:
-    """The notes of one file, for a query of the records stored from `low_us` to `high_us`."""
+    """The notes of one file, for a query of the records stored in the time `wanted_us`."""
 
-    def __init__(self, file: LogFile, low_us: int, high_us: int) -> None:
-        self._low_us = low_us
-        self._high_us = high_us
+    def __init__(self, file: LogFile, wanted_us: Bounds) -> None:
+        self._wanted_us = wanted_us
         self._notes = _notes_of(file.path)
 
     def passed(self, position: int, stop: int) -> int:
@@ -50,7 +50,7 @@ class StoreTimes:
         return position
 
     def _may_want(self, noted: Noted) -> bool:
-        return noted.first_ms * 1000 <= self._high_us and noted.last_ms * 1000 >= self._low_us
+        return noted.first_ms * 1000 <= self._wanted_us.high and noted.last_ms * 1000 >= self._wanted_us.low
 
     def note(self, window: RecordWindow, begin: int) -> None:
         """Note the store times of consecutive records, of which the first begins at a position, unless one is invalid."""

@@ -61,23 +61,19 @@ class CommitLogReader(_Reader):
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         asked = with_body_type(read_options(options), schema)
-        self._log = LogReader(asked, projection(schema, asked))
+        self.log_reader = LogReader(asked, projection(schema, asked))
         self._is_default = not asked.columns and tuple(schema.names) == default_columns(asked)
-
-    @property
-    def log(self) -> LogReader:
-        return self._log
 
     @named_errors()
     def partitions(self) -> list[Partition]:
         """Return the splits selected by options and filters."""
-        splits = self._log.splits()
+        splits = self.log_reader.splits()
         if self._is_default:
-            _warn_of_columns(splits, self._log.columns)
+            _warn_of_columns(splits, self.log_reader.columns)
         return [Partition(split) for split in splits]
 
     def batches(self, part: Any) -> Iterator[Any]:
-        return self._log.batches(part)
+        return self.log_reader.batches(part)
 
 
 def _warn_of_columns(splits: Sequence[Split], columns: Sequence[Column]) -> None:
@@ -102,7 +98,7 @@ class FilteringCommitLogReader(CommitLogReader):
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         """Use the filters for pruning, and return all of them: Spark evaluates them as well."""
-        self._log.pruning = self._log.pruning.narrowed(filters)
+        self.log_reader.pruning = self.log_reader.pruning.narrowed(filters)
         return filters
 
 
@@ -140,7 +136,7 @@ def projection(schema: StructType, options: ReadOptions) -> list[Column]:
     columns = []
     for field in schema.fields:
         column = known_column(field.name, known)
-        _check_type(field, simple(column.arrow_type) if column.name == BODY else column.spark_type)
+        _check_type(field, column.spark_type)
         if column.is_nullable and not field.nullable:
             raise ColumnError(f"column {field.name} may be null in mode {options.mode}: leave NOT NULL out of the schema")
         columns.append(replace(column, is_nullable=field.nullable))

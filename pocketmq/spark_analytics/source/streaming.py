@@ -18,7 +18,7 @@ Set a trigger: without one Spark checks for new records a hundred times a second
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from pocketmq.spark_analytics.reading.body_options import INFER
 from pocketmq.spark_analytics.reading.log_reader import planned
 from pocketmq.spark_analytics.reading.log_tail import LogTail, is_damaged_boundary, may_begin
-from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, OptionParser, read_options
+from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, OptionParser, byte_size, read_options
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.queue_pruning import plan_range, scans
 from pocketmq.spark_analytics.reading.replicas import Copies, copies_between, have_same_log, with_copies
@@ -68,8 +68,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if not self._fails_on_loss:
             given["ignoremissingfiles"] = "true"
         self._starting = _starting(own.text("startingOffsets") or "earliest")
-        self._bytes_max = (own.text("maxBytesPerTrigger") and own.size("maxBytesPerTrigger")) or BYTES_A_TRIGGER
-        self._records_max = _count("maxRecordsPerTrigger", own.text("maxRecordsPerTrigger"))
+        self._bytes_max = (own.text("maxBytesPerTrigger") and own.parsed("maxBytesPerTrigger", byte_size)) or BYTES_A_TRIGGER
+        self._records_max = own.parsed("maxRecordsPerTrigger", _count)
         self._options = read_options(given)
         if self._options.is_aggregated:
             raise ValueError("options groupBy and aggregates are not available for readStream: use spark.read")
@@ -154,7 +154,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._check(files, begin, stop)
                 own = self._splits(files, begin, stop)
                 splits += with_copies(own, self._copies(key, begin, stop, begins, ends, logs))
-        return self._reader.log.named(splits, (file for files in logs.values() for file in files))
+        return self._reader.log_reader.named(splits, (file for files in logs.values() for file in files))
 
     def _copies(
         self, key: str, begin: int, stop: int, begins: Offsets, ends: Offsets, logs: dict[str, list[LogFile]]
@@ -188,11 +188,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _splits(self, files: list[LogFile], begin: int, end: int) -> list[Split]:
         split_size = self._options.split_size(end - begin)
         splits, begin = plan_range(files, self._pruning, split_size, begin, end)
-        for file in files:
-            start = max(begin - file.start_offset, 0)
-            if file.start_offset >= end or start >= file.size:
-                continue
-            stop = full_end(file, start) if end >= file.end_offset else end - file.start_offset
+        for file, start, stop in _between(files, begin, end):
             splits += scans(file, start, stop, self._pruning, split_size, is_damaged_boundary)
         return splits
 
@@ -229,6 +225,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         log.warning("%s", message)
 
 
+def _between(files: Iterable[LogFile], begin: int, end: int) -> Iterator[tuple[LogFile, int, int]]:
+    """Yield each file with records between two physical offsets, and the positions in it between which they begin."""
+    for file in files:
+        start = max(begin - file.start_offset, 0)
+        if file.start_offset < end and start < file.size:
+            yield file, start, full_end(file, start) if end >= file.end_offset else end - file.start_offset
+
+
 def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
     """Return the physical offset of the first record at or behind `physical_offset`, or `end`, the end of the log."""
     for file in files:
@@ -252,11 +256,7 @@ def _first_from(files: list[LogFile], physical_offset: int, end: int) -> int:
 
 def _behind_records(files: list[LogFile], begin: int, end: int, count: int) -> int:
     """Return the physical offset behind the first `count` records between two offsets, or `end` if there are fewer."""
-    for file in files:
-        if file.end_offset <= begin or file.start_offset >= end:
-            continue
-        start = max(begin - file.start_offset, 0)
-        stop = full_end(file, start) if end >= file.end_offset else end - file.start_offset
+    for file, start, stop in _between(files, begin, end):
         for walk in walks(file, start, stop, first_size=WINDOW_SIZE_FIRST):
             for window in walk:
                 if len(window) >= count:
@@ -286,9 +286,7 @@ def _starting(value: str) -> str | int:
     return int(value)
 
 
-def _count(name: str, value: str | None) -> int | None:
-    if value is None:
-        return None
+def _count(name: str, value: str) -> int:
     if not re.fullmatch(r"\d{1,18}", value, re.ASCII) or not int(value):
         raise ValueError(f"option {name} is {value!r}: it must be a positive integer")
     return int(value)

@@ -50,7 +50,7 @@ def entry_table(ddl: str, file: str, key: str) -> Table:
     return document_table(ddl, rows_of)
 
 
-def typed(path: str, value: Any, kind: type | tuple[type, ...], place: str) -> Any:
+def typed(path: str, value: Any, kind: type, place: str) -> Any:
     """Return `value` if it is None or of the given type; else raise DamagedFileError with the file and the place."""
     is_wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
     if value is not None and is_wrong:

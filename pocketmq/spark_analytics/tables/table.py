@@ -47,19 +47,14 @@ class Table:
     """A table with its schema in DDL. Parts must be picklable, since they are sent to tasks."""
 
     ddl: str
-    parts: Callable[[StoreFolder], list[Any]]
+    parts: Callable[..., list[Any]]
     rows: Callable[[Any], Iterator[Rows]]
-    with_levels: Callable[[StoreFolder, DelayLevels], list[Any]] | None = None
-    """In place of `parts`, for a table that needs the delay levels."""
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options of this table."""
-        return ("path", "paths", "table", *(("delayLevel",) if self.with_levels else ()))
+    needs_levels: bool = False
+    """Whether `parts` needs the delay levels, too."""
 
     def parts_of(self, store: StoreFolder, levels: DelayLevels) -> list[Any]:
         """Return what is to be read of a store."""
-        return self.with_levels(store, levels) if self.with_levels else self.parts(store)
+        return self.parts(store, levels) if self.needs_levels else self.parts(store)
 
     @property
     def types(self) -> dict[str, Any]:
@@ -73,7 +68,8 @@ class Table:
 
     def asked(self, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
         """Validate options as Spark passes them. `more`: names of options that are handled elsewhere. Raises ValueError."""
-        refuse_unknown(map(str.lower, options), (*self.options, *more))
+        own = ("path", "paths", "table", *(("delayLevel",) if self.needs_levels else ()))
+        refuse_unknown(map(str.lower, options), (*own, *more))
         return read_options(options)
 
     def batches(self, part: Any, schema: Any) -> Iterator[Any]:
@@ -88,11 +84,8 @@ def asked_table(options: Mapping[str, str]) -> Table | None:
     """Return the companion table that options request, None for the messages. Raises ValueError."""
     given = {name.lower(): value for name, value in options.items()}
     name = given.get("table", MESSAGES).strip().lower()
-    return None if name == MESSAGES else table_of(name)
-
-
-def table_of(name: str) -> Table:
-    """Return a companion table by its name. Raises ValueError."""
+    if name == MESSAGES:
+        return None
     if name not in TABLES:
         raise ValueError(f"option table is {name}: {nearest(name, (MESSAGES, *TABLES))}")
     table: Table = importlib.import_module(TABLES[name]).TABLE
