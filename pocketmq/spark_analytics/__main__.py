@@ -22,7 +22,7 @@ from pocketmq.runtime.error_text import reason
 from pocketmq.spark_analytics.about import ABOUT
 from pocketmq.spark_analytics.session import JavaNotFoundError, local_session
 from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
-from pocketmq.store.offline.places import LogFile, log_files
+from pocketmq.store.offline.places import LogFile, log_files, store_folders
 
 FOUND: Final = 1
 PIPE_WIDTH: Final = 10_000
@@ -106,8 +106,8 @@ def _run(options: SimpleNamespace, files: list[LogFile], complaints: Printer) ->
         context = getattr(spark, "sparkContext", None)
         if context is not None:
             context.setLogLevel("OFF")
-        with progress.JobProgress(spark, complaints) as shown:
-            show: Shown = options.command(SparkEngine(spark), options, shown.step)
+        with progress.job_progress(spark, complaints) as step:
+            show: Shown = options.command(SparkEngine(spark), options, step)
     except PySparkException as error:
         # The last line of the Python stack wrapped by Spark is the data source's error message.
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith((" ", "\t"))]
@@ -259,8 +259,6 @@ def _period(options: SimpleNamespace) -> dict[str, str]:
 
 
 def _whole_stores(options: SimpleNamespace) -> None:
-    from pocketmq.store.offline.places import store_folders
-
     store_folders(options.stores)
 
 

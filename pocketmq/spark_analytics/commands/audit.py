@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.spark_analytics.commands.listing import listing
 from pocketmq.spark_analytics.pipelines import consistency
 from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import Stores
@@ -44,10 +42,7 @@ def make_audit(
 def print_audit(audit: Audit, console: Printer) -> None:
     """Print the findings and a summary line."""
     if audit.findings:
-        table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
-        for heading in ("", "kind", "count", "topic", "queue", "queue offset", "physical offset", "what"):
-            is_number = heading in ("count", "queue", "queue offset", "physical offset")
-            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+        table = listing("", "kind", "count", "topic", "queue", "queue offset", "physical offset", "what")
         for row in audit.findings[:ROWS_SHOWN]:
             names = ("severity", "kind", "count", "topic", "queueId", "queueOffset", "physicalOffset", "detail")
             table.add_row(*("-" if row[name] is None else str(row[name]) for name in names))

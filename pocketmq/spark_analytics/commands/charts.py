@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -98,20 +98,20 @@ def label(text: Any) -> str:
     return shown if len(shown) <= LABEL_LENGTH_MAX else shown[: LABEL_LENGTH_MAX - 1] + "…"
 
 
+def in_unit(value: float, units: Iterable[tuple[float, str]], least: str) -> str:
+    """Format a value in the first unit that is not greater; `least` is the text for smaller values."""
+    return next((f"{value / size:.3g} {unit}" for size, unit in units if abs(value) >= size), least)
+
+
 def amount(value: float, position: int = 0) -> str:
     """Format a number with a unit prefix: 1200000 -> 1.2 M."""
-    for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.3g}"
+    return in_unit(value, ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")), f"{value:.3g}")
 
 
 def byte_size(value: float, position: int = 0) -> str:
     """Format a size in a suitable unit."""
-    for size, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.0f} B"
+    units = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+    return in_unit(value, units, f"{value:.0f} B")
 
 
 def _byte_ticks(largest: float) -> Locator:

@@ -24,7 +24,6 @@ from pocketmq.spark_analytics.decoding.columns import COLUMNS
 from pocketmq.spark_analytics.pipelines.stores import STORE_OF_FILE
 from pocketmq.store.offline.places import log_files, store_folders
 
-FORMATS: Final = ("parquet", "json", "csv")
 STATE: Final = "_rocketmq"
 # Parameters that were added later, with the values that exports of earlier versions have.
 _LATER: Final[dict[str, Any]] = {"period": {}, "hourly": False}

@@ -17,7 +17,6 @@ import pyarrow.parquet
 from pocketmq.spark_analytics.commands.csv_text import write_csv
 from pocketmq.spark_analytics.direct.scan import scan_of
 
-TABLES: Final = ("offsets", "delays", "topics")
 FORMATS: Final = ("parquet", "csv")
 AT: Final = "at"
 

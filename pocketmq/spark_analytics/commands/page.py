@@ -73,10 +73,8 @@ class Section:
 
 def duration(value_ms: float) -> str:
     """Format a duration in a suitable unit."""
-    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
-        if abs(value_ms) >= size:
-            return f"{value_ms / size:.3g} {unit}"
-    return f"{value_ms:.3g} ms"
+    units = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+    return charts.in_unit(value_ms, units, f"{value_ms:.3g} ms")
 
 
 def cell(name: str, value: Any) -> str:

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.commands.csv_text import write_csv
+from pocketmq.spark_analytics.commands.listing import listing
 from pocketmq.spark_analytics.pipelines import cells, consistency, duplicates, lateness, retries, state
 from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.stores import DLQ_PREFIX, RETRY_PREFIX, Stores
@@ -70,10 +70,7 @@ def make_report(
         found |= cells.tables(stores, own, step)
     on_step("lateness of delayed messages")
     with engine.kept(lateness.pairs(stores)) as own:
-        found["lateness"] = lateness.lateness(stores, own)
-        found["late_buckets"] = lateness.distribution(stores, own)
-        found["late_series"] = lateness.series(stores, own, step)
-        found["late_worst"] = lateness.offenders(stores, own)
+        found |= lateness.tables(stores, own, step)
     on_step("repeated keys")
     with engine.kept(duplicates.repeated(stores)) as own:
         found["duplicates"] = duplicates.summary(stores, own)
@@ -153,7 +150,7 @@ def remarks(report: Report) -> list[str]:
 
 
 def _table(title: str, content: Any) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, collapse_padding=True)
+    table = listing(title=title, title_justify="left")
     # Columns for rare cases are left out if they are all zero.
     names = [name for name in content.column_names if name not in RARE or any(content.column(name).to_pylist())]
     for name in names:

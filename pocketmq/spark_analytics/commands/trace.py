@@ -6,14 +6,12 @@ message, which ends a transaction, is the exception: it refers to the half messa
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from pocketmq.runtime.command_line.printer import Printer
+from pocketmq.spark_analytics.commands.listing import listing
 from pocketmq.spark_analytics.decoding.derived_columns import HALF_TOPIC, TIMER_TOPIC
 from pocketmq.spark_analytics.pipelines.engine import Engine
 from pocketmq.spark_analytics.pipelines.retries import group_and_topic
@@ -33,7 +31,7 @@ COLUMNS: Final = (
     *("bornHost", "reconsumeTimes", "preparedTransactionOffset", "keys", "uniqKey", "offsetMsgId", "deliverTime"),
     *("realTopic", "properties", "storePath"),
 )
-OP_COLUMNS: Final = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "body", "storePath")
+OP_COLUMNS: Final = ("topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "body", "storePath")
 Rows = list[dict[str, Any]]
 
 
@@ -113,29 +111,27 @@ def _life(store: str, rows: list[dict[str, Any]], ops: list[dict[str, Any]], off
     events = [Event(first["bornTimestamp"], "born", detail=f"by {first['bornHost']}")]
     due, groups = None, {str(row["group"]) for row in offsets}
     for row in rows:
-        events.append(_event(row, due, groups))
+        events.append(_event(row, *_told(row, due, groups)))
         if row["deliverTime"] is not None:
             due = row["deliverTime"]
         if row["topic"] == HALF_TOPIC:
             for op in ops:
                 if op["store"] == store and op["queueId"] == row["queueId"] and row["queueOffset"] in op["named"]:
-                    place = (OP_TOPIC, op["queueId"], op["queueOffset"], op["physicalOffset"])
                     detail = f"the half message at queue offset {row['queueOffset']} is resolved"
-                    events.append(Event(op["storeTimestamp"], "resolved", *place, detail))
+                    events.append(_event(op, "resolved", detail))
     events[1:] = sorted(events[1:], key=lambda event: (event.at, event.physical_offset or 0))
     events = [_with_consumers(store, event, offsets) for event in events]
     return Life(store, first["uniqKey"] or first["offsetMsgId"], first["keys"] or "", tuple(events))
 
 
-def _event(row: dict[str, Any], due: datetime | None, groups: set[str]) -> Event:
-    what, detail = _told(row, row["properties"], due, groups)
+def _event(row: dict[str, Any], what: str, detail: str) -> Event:
     place = (row["topic"], row["queueId"], row["queueOffset"], row["physicalOffset"])
     return Event(row["storeTimestamp"], what, *place, detail)
 
 
-def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None, groups: set[str]) -> tuple[str, str]:
+def _told(row: dict[str, Any], due: datetime | None, groups: set[str]) -> tuple[str, str]:
     """Return (event, details)."""
-    topic, times = row["topic"], row["reconsumeTimes"]
+    topic, times, properties = row["topic"], row["reconsumeTimes"], row["properties"]
     if topic == HALF_TOPIC:
         checks = properties.get(CHECK_TIMES)
         group = properties.get("PGROUP")
@@ -158,14 +154,10 @@ def _told(row: dict[str, Any], properties: dict[str, str], due: datetime | None,
         return f"retry {times}", f"to {group}{_late(row, due)}{_origin(properties)}"
     if row["sysFlag"] & 12 == 8:
         return "committed", f"of the half message at physical offset {row['preparedTransactionOffset']}"
-    if "TIMER_OUT_MS" in properties or int_of(properties.get("DELAY")) > 0:
+    delay = properties.get("DELAY", "")
+    if "TIMER_OUT_MS" in properties or (delay.isdecimal() and int(delay) > 0):
         return "delivered", (_late(row, due) or ", its due time is no longer in the log").removeprefix(", ")
     return "stored", f"{row['storeSize']} bytes"
-
-
-def int_of(text: str | None) -> int:
-    """Return the number in a text; 0 if it is not a number."""
-    return int(text) if text and text.isdecimal() else 0
 
 
 def _late(row: dict[str, Any], due: datetime | None) -> str:
@@ -203,10 +195,7 @@ def print_trace(lives: Sequence[Life], console: Printer) -> None:
     for life in lives:
         title = f"{life.message}{f' ({life.keys})' if life.keys else ''} in {life.store}"
         console.print(title, soft_wrap=True)
-        table = Table(box=SIMPLE_HEAD, padding=0, collapse_padding=True)
-        for heading in ("UTC", "+ms", "event", "topic", "queue", "queue offset", "physical offset", ""):
-            is_number = heading in ("+ms", "queue", "queue offset", "physical offset")
-            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+        table = listing("UTC", "+ms", "event", "topic", "queue", "queue offset", "physical offset", "")
         before = life.events[0].at
         for event in life.events:
             passed_ms = round((event.at - before).total_seconds() * 1000)
@@ -219,9 +208,4 @@ def print_trace(lives: Sequence[Life], console: Printer) -> None:
 
 def trace_json(lives: Sequence[Life]) -> str:
     """Return the histories as a JSON list."""
-    document = [
-        {"store": life.store, "message": life.message, "keys": life.keys}
-        | {"events": [{name: getattr(event, name) for name in Event.__slots__} for event in life.events]}
-        for life in lives
-    ]
-    return json.dumps(document, indent=2, default=lambda value: value.isoformat())
+    return json.dumps([asdict(life) for life in lives], indent=2, default=lambda value: value.isoformat())

@@ -42,8 +42,8 @@ GROUP BY topic, kind, hash ORDER BY messages DESC, topic, kind, text
 """
 
 
-def _keys(stores: Stores, **options: str) -> Any:
-    log = stores.messages("topic", "physicalOffset", "storeTimestamp", "keys", "uniqKey", **options)
+def _keys(stores: Stores) -> Any:
+    log = stores.messages("topic", "physicalOffset", "storeTimestamp", "keys", "uniqKey")
     return stores.sql(_KEYS, log=log)
 
 
