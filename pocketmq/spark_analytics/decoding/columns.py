@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pocketmq.spark_analytics.decoding import body_types
 from pocketmq.spark_analytics.decoding.properties import PropertyTable, slices, text
@@ -27,9 +28,7 @@ from pocketmq.store.format.layout import (
 )
 from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
 from pocketmq.store.format.record_chain import Positions
-from pocketmq.store.format.record_window import HEADER, RecordWindow
-
-Mask = npt.NDArray[np.bool_]
+from pocketmq.store.format.record_window import HEADER, Mask, RecordWindow
 
 # Born timestamps are set by clients and may not fit into Spark's microseconds.
 TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
@@ -136,24 +135,19 @@ class Records(RecordWindow):
     def properties(self) -> PropertyTable:
         return PropertyTable(self.data, self.properties_begins - 1, self.properties_ends)
 
+    def crc_ok(self) -> Any:
+        ok = np.ones(len(self), bool)
+        ok[self._bad_crc()] = False
+        return pa.array(ok)
+
     def offset_msg_ids(self) -> Any:
         """Return the upper-case hex of store host and physical offset, as Java's MessageDecoder.createMessageId does."""
+        own = pa.Array.from_buffers(pa.binary(8), len(self), [None, pa.py_buffer(self.physical_offsets.astype(">i8"))])
         hosts = self.hosts("store_host", STOREHOSTADDRESS_V6_FLAG)
-        sizes = np.zeros(len(self), np.int64)
-        sizes += self.by_host_flags(lambda flags: HOST_V6_SIZE if flags & STOREHOSTADDRESS_V6_FLAG else HOST_SIZE)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes + 8)])
-        raw = np.empty(int(offsets[-1]), np.uint8)
-        host_data = np.frombuffer(hosts.buffers()[2], np.uint8, int(sizes.sum()))
-        own = self.physical_offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
-        own_at = (offsets[1:, None] - 8) + np.arange(8)
-        raw[own_at] = own
-        is_host = np.ones(len(raw), bool)
-        is_host[own_at] = False
-        raw[is_host] = host_data
-        digits = HEX_PAIRS[raw]
-        return pa.Array.from_buffers(
-            pa.string(), len(self), [None, pa.py_buffer((2 * offsets).astype(np.int32)), pa.py_buffer(digits)]
-        )
+        _, offsets, raw = pc.binary_join_element_wise(hosts, own.cast(pa.binary()), b"").buffers()
+        ends = np.frombuffer(offsets, np.int32, len(self) + 1)
+        digits = HEX_PAIRS[np.frombuffer(raw, np.uint8, int(ends[-1]))]
+        return pa.Array.from_buffers(pa.string(), len(self), [None, pa.py_buffer(2 * ends), pa.py_buffer(digits)])
 
 
 def _host_texts(records: Records, field: str, v6_flag: int) -> Any:

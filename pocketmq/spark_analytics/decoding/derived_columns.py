@@ -6,14 +6,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from isal.isal_zlib import crc32
 
-from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Mask, Records
+from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX, Column, Records
 from pocketmq.spark_analytics.decoding.properties import slices, text
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 from pocketmq.store.format.properties import DELAY, REAL_QID, REAL_TOPIC, UNIQ_KEY
-from pocketmq.store.format.record import CRC_MASK
 from pocketmq.store.format.record_chain import Positions
+from pocketmq.store.format.record_window import Mask
 
 BROKER_NAME: Final = "brokerName"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
@@ -107,13 +106,6 @@ def _stored_ms(records: Records) -> Positions:
     return np.clip(stored_ms, None, TIMESTAMP_MS_MAX // 2)
 
 
-def _crc_ok(records: Records) -> Any:
-    view = memoryview(records.data)  # type: ignore[arg-type]
-    begins, ends = records.body_begins.tolist(), records.body_ends.tolist()
-    crcs = [crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-    return pa.array(np.fromiter(crcs, np.int64, len(crcs)) & CRC_MASK == records.fixed("body_crc"))
-
-
 DERIVED_COLUMNS: Final = {
     column.name: column
     for column in (
@@ -122,7 +114,7 @@ DERIVED_COLUMNS: Final = {
         Column("deliverTime", TIMESTAMP, _deliver_times, is_nullable=True),
         Column("realTopic", pa.string(), _real_topics),
         Column("realQueueId", pa.int32(), _real_queue_ids),
-        Column("crcOk", pa.bool_(), _crc_ok),
+        Column("crcOk", pa.bool_(), Records.crc_ok),
         Column(
             "rawProperties",
             pa.string(),

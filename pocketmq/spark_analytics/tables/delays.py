@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.spark_analytics.decoding.columns import COLUMNS, Mask, Records
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, TIMER_TOPIC, property_numbers
 from pocketmq.spark_analytics.tables.document import typed
 from pocketmq.spark_analytics.tables.log_records import records_at
@@ -40,6 +40,7 @@ from pocketmq.store.format.layout import (
     TIMER_MAGIC_DELETE,
 )
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.format.record_window import Mask
 from pocketmq.store.offline.queue_files import Numbers, live_units, tags_codes
 from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
 

@@ -25,11 +25,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pocketmq.spark_analytics.decoding.columns import COLUMNS, Mask, Records
+from pocketmq.spark_analytics.decoding.columns import COLUMNS, Records
 from pocketmq.spark_analytics.decoding.derived_columns import DERIVED_COLUMNS, HALF_TOPIC, TIMER_TOPIC, property_numbers
 from pocketmq.spark_analytics.tables.log_records import records_at
 from pocketmq.spark_analytics.tables.table import Rows, Table
 from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.format.record_window import Mask
 from pocketmq.store.offline.queue_files import Numbers, live_units
 from pocketmq.store.offline.store_folder import StoreFolder
 
