@@ -8,6 +8,7 @@ Without Spark, `arrow(store, columns=..., topic=...)` reads a store as Arrow rec
 
 import sys
 from collections.abc import Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,12 @@ def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options:
     in Python's style: `topic="Orders"`, `queue_id=[1, 2]`, `starting_timestamp=datetime(...)`, `body_as="json"`. Raises
     ValueError for an invalid name or value, and FileNotFoundError for a missing store.
     """
-    from pocketmq.spark_analytics.direct import scan as direct
+    from pocketmq.spark_analytics.direct.scan import scan_of
 
-    return direct.arrow(stores, columns, **options)
+    scan = scan_of(stores, columns, **options)
+    # A missing store, and an unknown topic, is an error of this call rather than of the first batch.
+    batches = scan.batches()
+    return scan.reader(chain(list(islice(batches, 1)), batches))
 
 
 def scan(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:

@@ -9,7 +9,6 @@ import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,13 @@ import pyarrow as pa
 from pocketmq.spark_analytics.decoding.columns import arrow_schema
 from pocketmq.spark_analytics.reading.body_inference import resolved
 from pocketmq.spark_analytics.reading.log_reader import (
-    BODY,
     LogReader,
     asked_columns,
-    default_columns,
     known_column,
     known_columns,
 )
 from pocketmq.spark_analytics.reading.options import read_options
-from pocketmq.spark_analytics.tables.table import Table, asked_table
-from pocketmq.store.offline.places import store_folders
+from pocketmq.spark_analytics.tables.table import asked_table
 
 Stores = str | Path | Sequence[str | Path]
 
@@ -37,10 +33,8 @@ class Scan:
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str] | None = None) -> None:
         """Options are as Spark passes them. Raises ValueError."""
-        self._table = asked_table(options)
-        self._options = self._table.asked(options) if self._table is not None else read_options(options)
-        if self._table is None and BODY in (columns or self._options.columns or default_columns(self._options)):
-            self._options = resolved(self._options)
+        table = self._table = asked_table(options)
+        self._options = resolved(read_options(options), columns) if table is None else table.asked(options)
         self._choose(columns)
         self.error: BaseException | None = None
         """The error that ended a reader: engines that pull batches report it as text only."""
@@ -63,7 +57,8 @@ class Scan:
         """Yield record batches. Raises the errors of the data source."""
         try:
             if self._table is not None:
-                yield from self._table_batches(self._table)
+                for part in self._table.parts_in(self._options):
+                    yield from self._table.batches(part, self.schema)
             else:
                 reader = LogReader(self._options, self._columns)
                 for split in reader.splits():
@@ -71,11 +66,6 @@ class Scan:
         except Exception as error:
             self.error = error
             raise
-
-    def _table_batches(self, table: Table) -> Iterator[Any]:
-        for store in store_folders(self._options.paths):
-            for part in table.parts_of(store, self._options.delay_levels):
-                yield from table.batches(part, self.schema)
 
     def reader(self, batches: Iterable[Any] | None = None) -> Any:
         """Return a new pyarrow.RecordBatchReader, over `batches` of this scan if they are given."""
@@ -99,21 +89,8 @@ def scan_of(stores: Stores, columns: str | Sequence[str] | None = None, **option
     return Scan(given | {"paths": json.dumps([str(path) for path in paths])}, columns)
 
 
-def arrow(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:
-    """Return a pyarrow.RecordBatchReader over the messages of stores, or over a companion table (`table="offsets"`).
-
-    `columns`: names, as in the data source; `options` are the data source's, such as `topic="Orders"`, `queue_id=[1, 2]`,
-    `starting_timestamp=datetime(...)`, `mode="PERMISSIVE"`. Raises ValueError for an invalid name or value, and
-    FileNotFoundError for a missing store.
-    """
-    scan = scan_of(stores, columns, **options)
-    # A missing store, and an unknown topic, is an error of this call rather than of the first batch.
-    batches = scan.batches()
-    return scan.reader(chain(list(islice(batches, 1)), batches))
-
-
 def scan(stores: Stores, columns: str | Sequence[str] | None = None, **options: Any) -> Any:
-    """Return a polars.LazyFrame over the messages of stores, or over a companion table; arguments are those of `arrow`.
+    """Return a polars.LazyFrame over the messages of stores, or over a companion table.
 
     Only the columns that a query uses are decoded, and reading ends with a query's limit. Give topics, queues and times as
     options: filters of Polars are applied to each batch after it was read. Raises ImportError, ValueError.

@@ -1,7 +1,7 @@
 """The type of JSON bodies, inferred from a sample of the records that a read selects."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -9,7 +9,7 @@ from pocketmq.spark_analytics.decoding.bodies import body_column
 from pocketmq.spark_analytics.decoding.body_forms import BodyForm
 from pocketmq.spark_analytics.decoding.body_types import ddl
 from pocketmq.spark_analytics.decoding.json_bodies import inferred
-from pocketmq.spark_analytics.reading.log_reader import LogReader
+from pocketmq.spark_analytics.reading.log_reader import BODY, LogReader, default_columns
 from pocketmq.spark_analytics.reading.options import ReadOptions
 
 log = logging.getLogger(__name__)
@@ -19,13 +19,20 @@ PARTS_MAX: Final = 8
 _PLAIN: Final = BodyForm("plain")
 
 
-def resolved(options: ReadOptions) -> ReadOptions:
-    """Return options in which the type of bodies is known. Raises ValueError, MissingFileError, OSError."""
+def resolved(options: ReadOptions, columns: Sequence[str] | None = None) -> ReadOptions:
+    """Return options in which the type of bodies is known, if these are among the columns, by default those of the options.
+
+    Raises ValueError, MissingFileError, OSError.
+    """
     form = options.body
-    if not form.is_inferred or options.is_aggregated:
+    is_asked = BODY in (columns or options.columns or default_columns(options))
+    if not is_asked or not form.is_inferred or options.is_aggregated:
         return options
     if form.topics:
-        forms = {topic: resolved(replace(options, topics=frozenset({topic}), body=own)).body for topic, own in form.topics}
+        forms = {
+            topic: resolved(replace(options, topics=frozenset({topic}), body=own), columns).body
+            for topic, own in form.topics
+        }
         return replace(options, body=BodyForm.by_topic(forms))
     bodies = list(_sample(options))
     arrow_type, count = inferred(bodies)

@@ -23,6 +23,7 @@ from pocketmq.store.format.layout import (
     HOLE_TAGS_CODE,
     RECORD_SIZE_MIN,
 )
+from pocketmq.store.format.message import QueueKey
 from pocketmq.store.format.record import BadRecordError, decode_record
 from pocketmq.store.format.record_chain import Positions
 from pocketmq.store.offline.file_bytes import FileBytes, is_remote
@@ -78,18 +79,24 @@ class QueueUnits:
         return first, np.concatenate(taken)
 
 
-def opened(store: StoreFolder, keys: Iterable[tuple[str, int]], begin: int) -> list[QueueUnits]:
+def opened(store: StoreFolder, keys: Iterable[QueueKey], begin: int) -> list[QueueUnits]:
     """Return the units of some queues from a physical offset on. A damaged queue proves nothing, and is left out."""
 
-    def queue(key: tuple[str, int]) -> QueueUnits | None:
-        try:
-            return QueueUnits(QueueFiles.complete(store, key), begin)
-        except (DamagedFileError, OSError) as error:
-            log.info("%s: this queue proves nothing", error)
-            return None
-
     listed = (key for key in keys if not key[0].startswith(LIGHT_PREFIX))
-    return [found for found in all_of(store.root, queue, listed) if found is not None]
+    return undamaged(store, listed, lambda key: QueueUnits(QueueFiles.complete(store, key), begin), "proves nothing")
+
+
+def undamaged(store: StoreFolder, keys: Iterable[QueueKey], task: Callable[[QueueKey], Result], what: str) -> list[Result]:
+    """Return the results of a task for some queues, without those of damaged queues; `what` tells what that means."""
+
+    def attempt(key: QueueKey) -> list[Result]:
+        try:
+            return [task(key)]
+        except (DamagedFileError, OSError) as error:
+            log.info("%s: this queue %s", error, what)
+            return []
+
+    return [found for results in all_of(store.root, attempt, keys) for found in results]
 
 
 def all_of(root: str, task: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

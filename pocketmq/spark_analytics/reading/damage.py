@@ -38,7 +38,7 @@ class Damage:
     columns: Sequence[Column]
     corrupt_record_column: str
     pruning: Pruning
-    broker_name: str = ""
+    broker_name: str
 
     def stretch(self, damaged: DamagedBytes) -> Any:
         """Return a RecordBatch with one row for a stretch of invalid bytes, or None."""

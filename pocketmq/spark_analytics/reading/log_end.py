@@ -43,7 +43,7 @@ _TRIED_MAX: Final = 4
 _NEVER: Final = -1
 
 
-def cuts_to_end(file: LogFile, begin: int, split_size: int, is_proven: bool = False) -> list[int]:
+def cuts_to_end(file: LogFile, begin: int, split_size: int, is_proven: bool) -> list[int]:
     """Follow the last file of a log from the record at `begin` to the log's end, and return the positions of cuts.
 
     The last cut is the end; the others are record starts about `split_size` apart. `is_proven`: a ConsumeQueue lists the

@@ -13,18 +13,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.spark_analytics.reading.coverage import Found, QueueUnits, all_of, covered, opened
+from pocketmq.spark_analytics.reading.coverage import Found, QueueUnits, covered, opened, undamaged
 from pocketmq.spark_analytics.reading.log_tail import may_begin
 from pocketmq.spark_analytics.reading.pruning import Pruning
 from pocketmq.spark_analytics.reading.split import Split
-from pocketmq.spark_analytics.reading.split_planning import lost_split, plan, records_end
+from pocketmq.spark_analytics.reading.split_planning import lost_splits, plan, records_end
 from pocketmq.store.format.layout import BLANK_UNIT_SIZE, CONSUME_QUEUE_UNIT_SIZE, CONSUME_QUEUE_UNIT_STRUCT
 from pocketmq.store.format.record_chain import Positions, record_candidates
 from pocketmq.store.offline.file_bytes import is_remote
 from pocketmq.store.offline.log_walk import is_blank, read_mark
 from pocketmq.store.offline.places import LogFile
 from pocketmq.store.offline.queue_files import queue_files
-from pocketmq.store.offline.store_folder import DamagedFileError, StoreFolder
+from pocketmq.store.offline.store_folder import StoreFolder
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,7 @@ def plan_log(files: list[LogFile], pruning: Pruning, split_size: int) -> list[Sp
         found, lost_from = _in_file(files, index, queues, pruning, split_size, files[0].start_offset, known)
         splits += found
         if lost_from is not None and pruning.wants_file(files[index], files[index + 1]):
-            lost = lost_split(files, index, lost_from, pruning)
-            splits += [] if lost is None else [lost]
+            splits += lost_splits(files, index, lost_from, pruning)
     return splits + plan(files, pruning, split_size, known, known)
 
 
@@ -164,15 +163,10 @@ def _proven(root: str, files: list[LogFile]) -> int:
     Queues that are damaged, or whose last unit points to no record, prove nothing.
     """
     store = StoreFolder(root)
-
-    def last_unit(key: tuple[str, int]) -> LastUnit | None:
-        try:
-            return _last_unit(store, *key)
-        except (DamagedFileError, OSError) as error:
-            log.info("%s: this queue is not used to find the end of the log", error)
-            return None
-
-    for unit in sorted(filter(None, all_of(root, last_unit, store.queue_keys())), reverse=True):
+    units = undamaged(
+        store, store.queue_keys(), lambda key: _last_unit(store, *key), "is not used to find the end of the log"
+    )
+    for unit in sorted(filter(None, units), reverse=True):
         if _has_record(files, unit):
             return unit.physical_offset
     return 0

@@ -18,14 +18,14 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pocketmq.spark_analytics.decoding.columns import Records
 from pocketmq.spark_analytics.reading.log_tail import LogTail
 from pocketmq.spark_analytics.reading.reader import read_picked
 from pocketmq.spark_analytics.reading.split import Copy, Split
 from pocketmq.spark_analytics.reading.split_planning import full_end
-from pocketmq.store.format.record_chain import MARK_SIZE, record_candidates
+from pocketmq.store.format.record_chain import MARK_SIZE, Positions, record_candidates
+from pocketmq.store.format.record_window import Mask
 from pocketmq.store.offline.places import LogFile, log_files
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ def only_here(records: Records, split: Split, copy: Copy) -> Records:
     return records.rows(~is_copied)
 
 
-def _is_copied(records: Records, starts: npt.NDArray[np.int64], copy: Copy) -> npt.NDArray[np.bool_]:
+def _is_copied(records: Records, starts: Positions, copy: Copy) -> Mask:
     count, sizes = len(starts), records.sizes[: len(starts)]
     data = read_picked(copy.file, starts, sizes)
     shift = int(records.starts[0] - starts[0])

@@ -65,10 +65,10 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
         if not pruning.wants_file(file, successor):
             continue
         start = max(begin - file.start_offset, 0)
-        lost: Split | None = None
+        lost: list[Split] = []
         if successor is not None:
             end, lost_from = records_end(files, index, start)
-            lost = None if lost_from is None else lost_split(files, index, lost_from, pruning)
+            lost = [] if lost_from is None else lost_splits(files, index, lost_from, pruning)
             cuts = [*range(start, end, split_size), end]
         else:
             is_proven = known > 0 and file.start_offset <= known < file.end_offset
@@ -78,8 +78,7 @@ def plan(files: list[LogFile], pruning: Pruning, split_size: int, begin: int = 0
         low, high = pruning.narrow(file, cuts[0], end)
         cuts = [low, *(cut for cut in cuts if low < cut < high), high]
         splits += [Split(file, cut, stop, end) for cut, stop in pairwise(cuts) if cut < stop]
-        if lost is not None:
-            splits.append(lost)
+        splits += lost
     return splits
 
 
@@ -92,8 +91,8 @@ def begins_with_record(file: LogFile) -> bool:
         return False
 
 
-def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning) -> Split | None:
-    """Return the split for the bytes lost between `position` in file `index` and the next file, as far as wanted."""
+def lost_splits(files: list[LogFile], index: int, position: int, pruning: Pruning) -> list[Split]:
+    """Return the split for the bytes lost between `position` in file `index` and the next file; none if not wanted."""
     file, successor = files[index], files[index + 1]
     extent = successor.start_offset - file.start_offset
     size = min(extent, max(file.size for file in files))
@@ -103,7 +102,7 @@ def lost_split(files: list[LogFile], index: int, position: int, pruning: Pruning
         f"records up to physical offset {successor.start_offset} are lost: the file has {file.size} of {size} bytes, "
         "and the next file begins there"
     )
-    return Split(file, begin, stop, stop, lost=why) if begin < stop else None
+    return [Split(file, begin, stop, stop, lost=why)] if begin < stop else []
 
 
 def records_end(files: list[LogFile], index: int, begin: int) -> tuple[int, int | None]:

@@ -25,7 +25,6 @@ from pocketmq.spark_analytics.reading.options import ReadOptions, read_options
 from pocketmq.spark_analytics.reading.split import Split
 from pocketmq.spark_analytics.source.errors import named_errors
 from pocketmq.spark_analytics.tables.table import Table
-from pocketmq.store.offline.places import store_folders
 
 log = logging.getLogger(__name__)
 
@@ -170,8 +169,7 @@ class TableReader(_Reader):
     @named_errors()
     def partitions(self) -> list[Partition]:
         """Return the parts of all stores."""
-        stores, levels = store_folders(self._options.paths), self._options.delay_levels
-        return [Partition(part) for store in stores for part in self._table.parts_of(store, levels)]
+        return [Partition(part) for part in self._table.parts_in(self._options)]
 
     def batches(self, part: Any) -> Iterator[Any]:
         return self._table.batches(part, self._schema)

@@ -63,7 +63,7 @@ from pyspark.sql.utils import is_remote
 
 import pocketmq
 from pocketmq.spark_analytics.reading.body_inference import resolved
-from pocketmq.spark_analytics.reading.log_reader import BODY, asked_columns, default_columns
+from pocketmq.spark_analytics.reading.log_reader import asked_columns
 from pocketmq.spark_analytics.reading.options import STREAM_OPTIONS, read_options
 from pocketmq.spark_analytics.source.batch import CommitLogReader, FilteringCommitLogReader, TableReader
 from pocketmq.spark_analytics.source.errors import named_errors
@@ -99,9 +99,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
         table = asked_table(self.options)
         if table is not None:
             return table.ddl
-        asked = read_options(self.options, STREAM_OPTIONS)
-        if BODY in (asked.columns or default_columns(asked)):
-            asked = resolved(asked)
+        asked = resolved(read_options(self.options, STREAM_OPTIONS))
         return ", ".join(column.ddl for column in asked_columns(asked))
 
     @named_errors()

@@ -17,8 +17,7 @@ from pocketmq.spark_analytics.decoding.body_types import of_ddl
 from pocketmq.spark_analytics.decoding.columns import TIMESTAMP, TIMESTAMP_MS_MAX
 from pocketmq.spark_analytics.reading.log_reader import known_column
 from pocketmq.spark_analytics.reading.options import ReadOptions, nearest, read_options, refuse_unknown
-from pocketmq.store.format.delay_level import DelayLevels
-from pocketmq.store.offline.store_folder import StoreFolder
+from pocketmq.store.offline.places import store_folders
 
 NO_TIME: Final = -1
 MESSAGES: Final = "messages"
@@ -52,9 +51,11 @@ class Table:
     needs_levels: bool = False
     """Whether `parts` needs the delay levels, too."""
 
-    def parts_of(self, store: StoreFolder, levels: DelayLevels) -> list[Any]:
-        """Return what is to be read of a store."""
-        return self.parts(store, levels) if self.needs_levels else self.parts(store)
+    def parts_in(self, options: ReadOptions) -> Iterator[Any]:
+        """Yield what is to be read of the stores that the options name. Raises FileNotFoundError."""
+        own = (options.delay_levels,) if self.needs_levels else ()
+        for store in store_folders(options.paths):
+            yield from self.parts(store, *own)
 
     @property
     def types(self) -> dict[str, Any]:
