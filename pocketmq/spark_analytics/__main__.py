@@ -196,8 +196,8 @@ def _export(engine: Any, options: SimpleNamespace, step: Step) -> Shown:
         rows, path = export_table.export_table(options.stores, options.table, Path(options.out), options.format)
         output().print(f"{rows:,} rows of {options.table} in {path}")
         return lambda: 0
-    period = tuple(sorted(_period(options).items()))
-    chosen = export.Chosen(options.format, tuple(sorted(set(options.topic))), options.body_as, period, options.hourly)
+    topics = sorted(set(options.topic))
+    chosen = export.Chosen(options.format, topics, options.body_as, _period(options), options.hourly)
     done = export.export(engine.spark, options.stores, Path(options.out), chosen, mode=options.mode, on_step=step)
 
     def show() -> int:

@@ -27,16 +27,14 @@ class Audit:
         return not any(finding["severity"] == consistency.ERROR for finding in self.findings)
 
 
-def make_audit(
-    engine: Engine, paths: Sequence[str], *, with_index: bool = False, on_step: Callable[[str], None] = lambda step: None
-) -> Audit:
+def make_audit(engine: Engine, paths: Sequence[str], *, with_index: bool, on_step: Callable[[str], None]) -> Audit:
     """Run the audit. Raises the errors of the data source."""
     stores = Stores(engine, tuple(paths))
     on_step("bodies against their CRC, queues against the log")
     queues = consistency.queues(stores)
     on_step("locating differences")
     findings = consistency.findings(stores, queues, with_index=with_index)
-    return Audit(queues.to_pylist(), [] if findings is None else findings.to_pylist())
+    return Audit(queues.to_pylist(), findings.to_pylist())
 
 
 def print_audit(audit: Audit, console: Printer) -> None:

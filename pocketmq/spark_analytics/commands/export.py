@@ -39,15 +39,15 @@ class ExportError(ValueError):
 class Chosen:
     """Parameters of an export; all later runs into the same folder must use the same."""
 
-    format: str = "parquet"
-    topics: tuple[str, ...] = ()
-    body_as: str = "stored"
-    period: tuple[tuple[str, str], ...] = ()
-    is_hourly: bool = False
+    format: str
+    topics: list[str]
+    body_as: str
+    period: dict[str, str]
+    is_hourly: bool
 
     def as_document(self) -> dict[str, Any]:
-        own = {"format": self.format, "topics": list(self.topics), "bodyAs": self.body_as}
-        return own | {"period": dict(self.period), "hourly": self.is_hourly}
+        own = {"format": self.format, "topics": self.topics, "bodyAs": self.body_as}
+        return own | {"period": dict(sorted(self.period.items())), "hourly": self.is_hourly}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,7 @@ class Exported:
 
 
 def export(
-    spark: Any,
-    paths: Sequence[str],
-    folder: Path,
-    chosen: Chosen,
-    *,
-    mode: str = "FAILFAST",
-    on_step: Callable[[str], None] = lambda step: None,
+    spark: Any, paths: Sequence[str], folder: Path, chosen: Chosen, *, mode: str, on_step: Callable[[str], None]
 ) -> Exported:
     """Export the new records. Raises ExportError, OSError, and the errors of the data source."""
     with _alone(folder):
@@ -165,7 +159,7 @@ def _export_store(spark: Any, store: str, state: _State, chosen: Chosen, mode: s
         )
     lost = max(0, log[0].start_offset - begin) if begin and log else 0
     reader = spark.read.format("rocketmq").option("columns", ",".join((*COLUMNS, "storePath")))
-    options = {"startingOffset": str(begin), "bodyAs": chosen.body_as, "mode": mode} | dict(chosen.period)
+    options = {"startingOffset": str(begin), "bodyAs": chosen.body_as, "mode": mode} | chosen.period
     if chosen.topics:
         options["topic"] = ",".join(chosen.topics)
     last, records = _write(reader.options(**options).load(store), state.staging, chosen, state.number + 1)

@@ -116,11 +116,11 @@ def shown_table(name: str, title: str, table: Any) -> ShownTable:
 # --- plots ----------------------------------------------------------------------------------------------------------
 
 
-def _of_kinds(tables: Tables, name: str, label: Callable[[Any], str], kind: Callable[[Any], str], unit: str) -> str:
-    """Draw a stacked bar for each label, with a segment for each kind."""
+def _of_kinds(tables: Tables, name: str, label: str, kind: Callable[[Any], str], unit: str) -> str:
+    """Draw a stacked bar for each value of the column `label`, with a segment for each kind."""
     counts: dict[str, Counter[str]] = {}
     for row in tables[name].to_pylist():
-        counts.setdefault(label(row), Counter())[kind(row)] += row["messages"]
+        counts.setdefault(row[label], Counter())[kind(row)] += row["messages"]
     kinds = sorted({found for own in counts.values() for found in own}, key=lambda found: (len(found), found))
     rows = sorted(counts.items(), key=lambda item: (-item[1].total(), item[0]))[:BARS_SHOWN]
     return charts.bars(name, [(text, [own[found] for found in kinds]) for text, own in rows], kinds, unit)
@@ -199,9 +199,9 @@ def _retry(row: dict[str, Any]) -> str:
 
 def _draw_dead(tables: Tables, _: float | None) -> Iterable[str]:
     if tables["retries"].num_rows:
-        yield _of_kinds(tables, "retries", lambda row: row["group"], _retry, "messages retried")
+        yield _of_kinds(tables, "retries", "group", _retry, "messages retried")
     if tables["dead_causes"].num_rows:
-        yield _of_kinds(tables, "dead_causes", lambda row: row["group"], lambda row: row["reason"], "dead letters")
+        yield _of_kinds(tables, "dead_causes", "group", lambda row: row["reason"], "dead letters")
 
 
 def _draw_queues(tables: Tables, _: float | None) -> Iterable[str]:
@@ -284,9 +284,7 @@ SECTIONS: Final = (
         "broker crash. Keys: business keys, which may repeat on purpose.",
         "No key occurs twice in a topic.",
         {"duplicates": "By topic", "duplicate_keys": "The most frequent"},
-        lambda t, _: [
-            _of_kinds(t, "duplicates", lambda row: row["topic"], lambda row: row["kind"], "messages with such a key")
-        ],
+        lambda t, _: [_of_kinds(t, "duplicates", "topic", lambda row: row["kind"], "messages with such a key")],
     ),
     Section(
         "transactions",
@@ -294,7 +292,7 @@ SECTIONS: Final = (
         "Outcomes of half messages. Resolved: the log no longer shows whether the message was committed.",
         "No transactions in this log.",
         {"transactions": "By topic and producer group"},
-        lambda t, _: [_of_kinds(t, "transactions", lambda row: row["topic"], lambda row: row["outcome"], "half messages")],
+        lambda t, _: [_of_kinds(t, "transactions", "topic", lambda row: row["outcome"], "half messages")],
     ),
     Section(
         "consistency",

@@ -73,11 +73,7 @@ def make_report(
         found |= lateness.tables(stores, own, step)
     on_step("repeated keys")
     with engine.kept(duplicates.repeated(stores)) as own:
-        found["duplicates"] = duplicates.summary(stores, own)
-        if found["duplicates"].num_rows:
-            found["duplicate_keys"] = duplicates.worst(stores, own)
-        else:
-            found["duplicate_keys"] = found["duplicates"].slice(0, 0)
+        found |= duplicates.tables(stores, own)
     why_not = _why_no_tables(stores)
     if not why_not:
         found |= _of_whole_stores(stores, sorted(set(found["volume"].column("topic").to_pylist())), on_step)
@@ -100,14 +96,12 @@ def _of_whole_stores(stores: Stores, topics: list[str], on_step: Callable[[str],
         found["retries"] = retries.retries(stores, topics)
     if any(topic.startswith(DLQ_PREFIX) for topic in topics):
         with stores.engine.kept(retries.dead_letters(stores, topics)) as own:
-            found["dead_letters"] = retries.newest(stores, own)
-            found["dead_causes"] = retries.causes(stores, own)
+            found |= retries.dead_tables(stores, own)
     # Part of a log cannot be compared with whole queues.
     if not stores.period:
         on_step("bodies against their CRC, queues against the log")
         found["queues"] = consistency.queues(stores)
-        findings = consistency.findings(stores, found["queues"])
-        found["findings"] = pa.table({"severity": pa.array([], pa.string())}) if findings is None else findings
+        found["findings"] = consistency.findings(stores, found["queues"])
     return found
 
 

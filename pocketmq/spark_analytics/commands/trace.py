@@ -59,7 +59,7 @@ class Life:
 
 
 def make_trace(
-    engine: Engine, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None
+    engine: Engine, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None]
 ) -> list[Life]:
     """Return the histories of all messages with this key, unique key or id, oldest first, by a scan of the log."""
     stores = Stores(engine, tuple(paths), levels)
@@ -80,9 +80,10 @@ def make_trace(
 
 def lives_of(copies: Rows, ops: Rows, offsets: Rows) -> list[Life]:
     """Return the histories of some copies. `ops`: op messages; `offsets`: rows of the table offsets."""
-    lives: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    lives: dict[tuple[str, Any], list[dict[str, Any]]] = {}
     for row in copies:
-        lives.setdefault((row["store"], row["uniqKey"] or _birth(row)), []).append(row)
+        message = row["uniqKey"] or (row["bornHost"], row["bornTimestamp"], row["keys"])
+        lives.setdefault((row["store"], message), []).append(row)
     named = [op | {"named": {int(part) for part in (op["body"] or "").split(",") if part.isdigit()}} for op in ops]
     return [_life(store, rows, named, offsets) for (store, _), rows in lives.items()]
 
@@ -100,10 +101,6 @@ def _ops(stores: Stores) -> Rows:
     log = stores.messages(*OP_COLUMNS, topic=OP_TOPIC, bodyAs="string", dropReplicas="false")
     found: Rows = stores.rows(f"SELECT *, {STORE_OF_FILE} AS store FROM {{log}}", log=log).to_pylist()
     return found
-
-
-def _birth(row: dict[str, Any]) -> str:
-    return f"{row['bornHost']} {row['bornTimestamp']} {row['keys']}"
 
 
 def _life(store: str, rows: list[dict[str, Any]], ops: list[dict[str, Any]], offsets: list[dict[str, Any]]) -> Life:

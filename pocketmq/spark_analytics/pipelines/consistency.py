@@ -239,7 +239,7 @@ def counted(findings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
     """Return the problems in the collected `queues` (a pyarrow Table): the first FINDINGS_MAX, worst kinds first.
 
-    None, without reading anything, if there are no differences.
+    If there are no differences, nothing is read, and the table has no rows and only the column `severity`.
     """
     rows = queues.to_pylist()
     parts = []
@@ -257,7 +257,7 @@ def findings(stores: Stores, queues: Any, *, with_index: bool = False) -> Any:
         if with_index:
             parts.append(stores.sql(_INDEX, index=stores.table("index"), records=_records(stores, queues), ends=ends))
     if not parts:
-        return None
+        return pa.table({"severity": pa.array([], pa.string())})
     frames = {f"part_{number}": part for number, part in enumerate(parts)}
     union = " UNION ALL ".join(f"SELECT {_NAMES} FROM {{{name}}}" for name in frames)
     return stores.rows(_FINDINGS.replace("{parts}", union), **frames)

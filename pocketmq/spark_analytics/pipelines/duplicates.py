@@ -52,11 +52,9 @@ def repeated(stores: Stores) -> Any:
     return stores.sql(_REPEATED, keys=_keys(stores))
 
 
-def summary(stores: Stores, repeated: Any) -> Any:
-    """Return by topic and kind the number of repeated keys and of messages with them."""
-    return stores.rows(_SUMMARY, repeated=repeated)
-
-
-def worst(stores: Stores, repeated: Any) -> Any:
-    """Return the most frequent keys."""
-    return stores.rows(_TEXTS, keys=_keys(stores), worst=stores.sql(_WORST, repeated=repeated))
+def tables(stores: Stores, repeated: Any) -> dict[str, Any]:
+    """Return by name the tables of the number of repeated keys and of messages with them, and of the most frequent keys."""
+    summary = worst = stores.rows(_SUMMARY, repeated=repeated)
+    if summary.num_rows:
+        worst = stores.rows(_TEXTS, keys=_keys(stores), worst=stores.sql(_WORST, repeated=repeated))
+    return {"duplicates": summary, "duplicate_keys": worst}

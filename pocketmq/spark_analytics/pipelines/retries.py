@@ -41,6 +41,7 @@ FROM (
 LEFT JOIN (SELECT `group` AS name, max(retryMaxTimes) AS retry_max FROM {{groups}} GROUP BY 1) ON name = of_group
 ORDER BY died DESC, physicalOffset DESC
 """
+_NEWEST: Final = f"SELECT * FROM {{dead}} ORDER BY died DESC, physicalOffset DESC LIMIT {DEAD_LETTERS}"
 _CAUSES: Final = """
 SELECT `group`, topic, reason, count(*) AS messages, min(died) AS first, max(died) AS last FROM {dead}
 GROUP BY ALL ORDER BY messages DESC, `group`, topic, reason
@@ -85,11 +86,6 @@ def dead_letters(stores: Stores, topics: Iterable[str]) -> Any:
     return stores.sql(_DEAD, dead=_of_topics(stores, topics, DLQ_PREFIX), groups=stores.table("groups"))
 
 
-def newest(stores: Stores, dead: Any) -> Any:
-    """Return the newest dead letters."""
-    return stores.rows(f"SELECT * FROM {{dead}} ORDER BY died DESC, physicalOffset DESC LIMIT {DEAD_LETTERS}", dead=dead)
-
-
-def causes(stores: Stores, dead: Any) -> Any:
-    """Return the number of dead letters by group, topic and reason."""
-    return stores.rows(_CAUSES, dead=dead)
+def dead_tables(stores: Stores, dead: Any) -> dict[str, Any]:
+    """Return by name the tables of the newest dead letters, and of their number by group, topic and reason."""
+    return {"dead_letters": stores.rows(_NEWEST, dead=dead), "dead_causes": stores.rows(_CAUSES, dead=dead)}
