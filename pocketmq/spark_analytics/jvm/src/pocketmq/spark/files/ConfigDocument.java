@@ -3,6 +3,7 @@ package pocketmq.spark.files;
 import com.fasterxml.jackson.core.json.JsonReadFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.json.JsonMapper;
+import com.fasterxml.jackson.databind.node.MissingNode;
 import java.io.IOException;
 import java.util.List;
 
@@ -15,7 +16,7 @@ public final class ConfigDocument {
 
     private ConfigDocument() {}
 
-    /** Returns a document of a store, or its copy {@code .bak}; an empty one if none is readable. */
+    /** Returns a document of a store, or its copy {@code .bak}; a node without fields if none is readable. */
     public static JsonNode of(StoreFiles files, String root, String document) throws IOException {
         String path = StoreFiles.join(root, "config", document);
         for (String name : List.of(path, path + ".bak")) {
@@ -30,11 +31,6 @@ public final class ConfigDocument {
                 }
             }
         }
-        return nothing();
-    }
-
-    /** Returns an empty object. */
-    public static JsonNode nothing() {
-        return JSON.createObjectNode();
+        return MissingNode.getInstance();
     }
 }

@@ -8,8 +8,21 @@ import java.util.Arrays;
 public interface FileBytes extends Closeable {
     byte[] ZEROS = new byte[256 << 10];
 
+    /** Reads some of {@code length} bytes into {@code target}; returns how many, none or -1 at the end of the file. */
+    int readSome(long position, byte[] target, int offset, int length) throws IOException;
+
     /** Reads up to {@code length} bytes into {@code target}; returns how many, fewer only at the end of the file. */
-    int read(long position, byte[] target, int offset, int length) throws IOException;
+    default int read(long position, byte[] target, int offset, int length) throws IOException {
+        int done = 0;
+        while (done < length) {
+            int count = readSome(position + done, target, offset + done, length - done);
+            if (count <= 0) {
+                break;
+            }
+            done += count;
+        }
+        return done;
+    }
 
     /** Returns up to {@code size} bytes from a position, fewer only at the end of the file. */
     default byte[] bytes(long position, int size) throws IOException {

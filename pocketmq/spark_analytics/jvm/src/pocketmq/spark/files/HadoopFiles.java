@@ -68,16 +68,8 @@ public final class HadoopFiles implements StoreFiles {
 
     private record HadoopBytes(FSDataInputStream stream) implements FileBytes {
         @Override
-        public int read(long position, byte[] target, int offset, int length) throws IOException {
-            int done = 0;
-            while (done < length) {
-                int count = stream.read(position + done, target, offset + done, length - done);
-                if (count <= 0) {
-                    break;
-                }
-                done += count;
-            }
-            return done;
+        public int readSome(long position, byte[] target, int offset, int length) throws IOException {
+            return stream.read(position, target, offset, length);
         }
 
         @Override

@@ -104,23 +104,16 @@ public enum LocalFiles implements StoreFiles {
         private static final Queue<ByteBuffer> UNUSED = new ConcurrentLinkedQueue<>();
 
         @Override
-        public int read(long position, byte[] target, int offset, int length) throws IOException {
+        public int readSome(long position, byte[] target, int offset, int length) throws IOException {
             ByteBuffer unused = UNUSED.poll();
             ByteBuffer buffer = unused == null ? ByteBuffer.allocateDirect(STEP) : unused;
             try {
-                int done = 0;
-                while (done < length) {
-                    buffer.clear();
-                    buffer.limit(Math.min(length - done, STEP));
-                    int count = channel.read(buffer, position + done);
-                    if (count <= 0) {
-                        break;
-                    }
-                    buffer.flip();
-                    buffer.get(target, offset + done, count);
-                    done += count;
-                }
-                return done;
+                buffer.clear();
+                buffer.limit(Math.min(length, STEP));
+                int count = channel.read(buffer, position);
+                buffer.flip();
+                buffer.get(target, offset, Math.max(count, 0));
+                return count;
             } finally {
                 UNUSED.add(buffer);
             }

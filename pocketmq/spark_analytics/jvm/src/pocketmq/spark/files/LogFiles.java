@@ -16,7 +16,8 @@ import java.util.regex.Pattern;
 
 /** Finds the files that make up the logs named by a query. */
 public final class LogFiles {
-    private static final int NAME_DIGITS = 20;
+    /** The name of a file of a mapped-file queue: the offset of its first byte. */
+    private static final Pattern ROW_NAME = Pattern.compile("[0-9]{20}");
 
     /** Files of a store whose broker has not stored a message yet: it has no folder commitlog, and its log is empty. */
     private static final Set<String> STORE_FILES = Set.of("abort", "checkpoint", "lock");
@@ -93,7 +94,7 @@ public final class LogFiles {
     static List<LogFile> listed(StoreFiles files, String folder) throws IOException {
         List<LogFile> found = new ArrayList<>();
         for (String name : files.names(folder)) {
-            if (isRowName(name)) {
+            if (ROW_NAME.matcher(name).matches()) {
                 String path = StoreFiles.join(folder, name);
                 try {
                     found.add(new LogFile(files, path, Long.parseLong(name), files.size(path), true));
@@ -104,10 +105,6 @@ public final class LogFiles {
         }
         found.sort(Comparator.comparingLong(LogFile::physicalOffset));
         return found;
-    }
-
-    private static boolean isRowName(String name) {
-        return name.length() == NAME_DIGITS && name.chars().allMatch(symbol -> symbol >= '0' && symbol <= '9');
     }
 
     private static String trimmed(String path) {
@@ -135,7 +132,7 @@ public final class LogFiles {
     /** Returns a file named by the user; if it does not have a broker's file name, its first record gives the offset. */
     private static LogFile named(StoreFiles files, String path) throws IOException {
         String name = StoreFiles.name(path);
-        if (isRowName(name)) {
+        if (ROW_NAME.matcher(name).matches()) {
             return new LogFile(files, path, Long.parseLong(name), files.size(path), false);
         }
         LogFile file = new LogFile(files, path, 0, files.size(path), false);

@@ -53,8 +53,7 @@ public final class Marks {
 
     /** Returns whether a record or the BLANK begins at a position, or the file ends there. */
     public static boolean goesOn(LogFile file, FileBytes bytes, long position) throws IOException {
-        byte[] mark = mark(file, bytes, position);
-        return position == file.size() || isBlank(mark, file.size() - position)
+        return position == file.size() || isBlank(mark(file, bytes, position), file.size() - position)
                 || hasRecord(file, bytes, position);
     }
 

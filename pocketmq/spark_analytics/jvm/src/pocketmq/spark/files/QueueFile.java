@@ -19,14 +19,8 @@ public record QueueFile(StoreFiles files, String path, long start, long size) {
     /** Returns the ids of the queues of a topic that have a folder, ascending. */
     public static List<Integer> queueIds(StoreFiles files, String root, String topic) throws IOException {
         String folder = StoreFiles.join(root, "consumequeue", topic);
-        List<Integer> ids = new ArrayList<>();
-        for (String name : files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
-            if (name.matches("[0-9]{1,9}")) {
-                ids.add(Integer.parseInt(name));
-            }
-        }
-        ids.sort(null);
-        return ids;
+        List<String> names = files.isFolder(folder) ? files.names(folder) : List.of();
+        return names.stream().filter(name -> name.matches("[0-9]{1,9}")).map(Integer::valueOf).sorted().toList();
     }
 
     /**

@@ -65,13 +65,6 @@ public interface StoreFiles extends Serializable {
 
     /** Joins a folder and names within it. */
     static String join(String folder, String... names) {
-        StringBuilder path = new StringBuilder(folder);
-        for (String name : names) {
-            if (path.length() > 0 && path.charAt(path.length() - 1) != '/') {
-                path.append('/');
-            }
-            path.append(name);
-        }
-        return path.toString();
+        return (folder.isEmpty() || folder.endsWith("/") ? folder : folder + "/") + String.join("/", names);
     }
 }

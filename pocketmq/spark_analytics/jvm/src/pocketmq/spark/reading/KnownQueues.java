@@ -1,6 +1,7 @@
 package pocketmq.spark.reading;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.MissingNode;
 import java.io.IOException;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -22,7 +23,7 @@ public final class KnownQueues {
     private static final int NAMES_LENGTH_MAX = 400;
     private static final int QUEUES_MAX = 1 << 16;
 
-    /** A store with its topics, and the entry of each in config/topics.json: an empty one if it has none. */
+    /** A store with its topics, and the entry of each in config/topics.json: a node without fields if it has none. */
     private record Store(StoreFiles files, String root, Map<String, JsonNode> topics) {}
 
     private KnownQueues() {}
@@ -81,14 +82,14 @@ public final class KnownQueues {
         JsonNode table = ConfigDocument.of(files, root, "topics.json").path("topicConfigTable");
         String folder = StoreFiles.join(root, "consumequeue");
         for (String name : !table.isEmpty() && files.isFolder(folder) ? files.names(folder) : List.<String>of()) {
-            topics.put(name, ConfigDocument.nothing());
+            topics.put(name, MissingNode.getInstance());
         }
         table.fields().forEachRemaining(entry -> topics.put(entry.getKey(), entry.getValue()));
         return new Store(files, root, topics);
     }
 
     private static void addQueueIds(Store store, String topic, Set<Integer> ids) throws IOException {
-        JsonNode fields = store.topics.getOrDefault(topic, ConfigDocument.nothing());
+        JsonNode fields = store.topics.getOrDefault(topic, MissingNode.getInstance());
         int count = Math.max(fields.path("readQueueNums").asInt(0), fields.path("writeQueueNums").asInt(0));
         for (int id = 0; id < Math.min(count, QUEUES_MAX); id++) {
             ids.add(id);
