@@ -6,7 +6,6 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.github.luben.zstd.ZstdInputStream;
 import java.io.ByteArrayInputStream;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
@@ -31,7 +30,6 @@ public final class Bodies {
     private static final int LZ4_FLAG = 0x100;
     private static final int ZSTD_FLAG = 0x200;
     private static final int ZLIB_FLAG = 0x300;
-    private static final int STEP = 16 << 10;
     /** Deeper nested values do not count as JSON: most parsers refuse them. */
     private static final int JSON_DEPTH_MAX = 500;
 
@@ -61,7 +59,8 @@ public final class Bodies {
         }
         InputStream stored = new ByteArrayInputStream(data, begin, end - begin);
         try (InputStream stream = opened(stored, sysFlag & COMPRESSION_MASK)) {
-            return stream == null ? null : whole(stream);
+            byte[] plain = stream == null ? null : stream.readNBytes(SIZE_MAX + 1);
+            return plain == null || plain.length > SIZE_MAX ? null : plain;
         } catch (IOException | RuntimeException error) {
             return null;
         }
@@ -76,19 +75,6 @@ public final class Bodies {
         };
     }
 
-    /** Returns all bytes of a stream; null if there are too many. Throws IOException if it is truncated or invalid. */
-    private static byte[] whole(InputStream stream) throws IOException {
-        ByteArrayOutputStream plain = new ByteArrayOutputStream();
-        byte[] step = new byte[STEP];
-        for (int count = stream.read(step); count >= 0; count = stream.read(step)) {
-            plain.write(step, 0, count);
-            if (plain.size() > SIZE_MAX) {
-                return null;
-            }
-        }
-        return plain.toByteArray();
-    }
-
     /** Returns whether bytes are one JSON value (RFC 8259) in UTF-8, with optional white space around it. */
     static boolean isJson(byte[] body) {
         if (Utf8.invalidAt(body, 0, body.length) < body.length) {
@@ -100,7 +86,7 @@ public final class Bodies {
         try (JsonParser parser = JSON.createParser(text)) {
             for (JsonToken token = parser.nextToken(); token != null; token = parser.nextToken()) {
                 boolean isText = token == JsonToken.VALUE_STRING || token == JsonToken.FIELD_NAME;
-                if (isText && hasEscapes && parser.getText().codePoints().anyMatch(Bodies::isSurrogate)) {
+                if (isText && hasEscapes && parser.getText().codePoints().anyMatch(code -> Character.getType(code) == Character.SURROGATE)) {
                     return false;
                 }
                 values += parser.getParsingContext().inRoot() ? 1 : 0;
@@ -109,9 +95,5 @@ public final class Bodies {
             return false;
         }
         return values == 1;
-    }
-
-    private static boolean isSurrogate(int code) {
-        return code >= Character.MIN_SURROGATE && code <= Character.MAX_SURROGATE;
     }
 }

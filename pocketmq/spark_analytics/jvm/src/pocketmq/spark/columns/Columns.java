@@ -29,42 +29,32 @@ public final class Columns {
     private static final DataType TIMESTAMP = DataTypes.TimestampType;
     private static final DataType BINARY = DataTypes.BinaryType;
 
-    private final Map<String, Column> known = new LinkedHashMap<>();
-    /** Number of the columns of the default schema, which come first. */
-    private int usual;
+    /** All columns by name; those of the default schema come first, in its order. */
+    public final Map<String, Column> known = new LinkedHashMap<>();
 
-    private Columns() {}
+    private final List<String> usual;
 
     /**
-     * Returns the columns.
-     *
      * @param bodyAs value of the option bodyAs
      * @param corruptRecord name of the column for damaged bytes
      * @param isPermissive whether every column may be null, because a row of nulls stands for damage
      * @param delaysMs the broker's delay levels
      */
-    public static Columns of(String bodyAs, String corruptRecord, boolean isPermissive, long[] delaysMs) {
-        Columns columns = new Columns();
-        columns.addFixed();
-        columns.addBody(bodyAs);
-        columns.addProperties();
-        columns.usual = columns.known.size();
-        columns.addDerived(delaysMs);
-        columns.addValue(corruptRecord, BINARY, true, rows -> rows::corruptRecord);
+    public Columns(String bodyAs, String corruptRecord, boolean isPermissive, long[] delaysMs) {
+        addFixed();
+        addBody(bodyAs);
+        addProperties();
+        usual = List.copyOf(known.keySet());
+        addDerived(delaysMs);
+        addValue(corruptRecord, BINARY, true, rows -> rows::corruptRecord);
         if (isPermissive) {
-            columns.known.replaceAll((name, column) -> column.nullable(true));
+            known.replaceAll((name, column) -> column.nullable(true));
         }
-        return columns;
-    }
-
-    /** All columns by name; those of the default schema come first, in its order. */
-    public Map<String, Column> known() {
-        return known;
     }
 
     /** Names of the columns of a read that names none: where several stores are named, with the brokers' names. */
     public List<String> usual(boolean isOneStore) {
-        List<String> names = new ArrayList<>(List.copyOf(known.keySet()).subList(0, usual));
+        List<String> names = new ArrayList<>(usual);
         if (!isOneStore) {
             names.add(BROKER_NAME);
         }
@@ -76,7 +66,7 @@ public final class Columns {
     }
 
     private void addValue(String name, DataType type, boolean isNullable, Function<Rows, IntFunction<?>> values) {
-        add(name, type, isNullable, rows -> ComputedVector.values(type, rows, isNullable, values.apply(rows)));
+        add(name, type, isNullable, rows -> new ComputedVector.Values(type, rows, isNullable, values.apply(rows)));
     }
 
     private void addText(String name, Function<Rows, IntFunction<UTF8String>> texts) {
@@ -89,7 +79,7 @@ public final class Columns {
 
     private void addNumber(
             String name, DataType type, boolean isNullable, Function<Rows, IntToLongFunction> numbers) {
-        add(name, type, isNullable, rows -> ComputedVector.numbers(type, rows, isNullable, numbers.apply(rows)));
+        add(name, type, isNullable, rows -> new ComputedVector.Numbers(type, rows, isNullable, numbers.apply(rows)));
     }
 
     /** Adds a number at a fixed position from the record's first byte. */
@@ -122,9 +112,9 @@ public final class Columns {
     private void addBody(String bodyAs) {
         // A damaged body is null in every mode in which a query goes on, whatever the column declares.
         switch (bodyAs) {
-            case "string" -> add(BODY, STRING, false, rows -> ComputedVector.values(STRING, rows, true, rows::bodyText));
+            case "string" -> add(BODY, STRING, false, rows -> new ComputedVector.Values(STRING, rows, true, rows::bodyText));
             case "json" -> addValue(BODY, STRING, true, rows -> rows::bodyJson);
-            default -> add(BODY, BINARY, false, rows -> ComputedVector.values(BINARY, rows, true, rows::body));
+            default -> add(BODY, BINARY, false, rows -> new ComputedVector.Values(BINARY, rows, true, rows::body));
         }
     }
 
@@ -139,7 +129,7 @@ public final class Columns {
     private void addDerived(long[] delaysMs) {
         addText("msgId", DerivedValues::msgId);
         addNumber("delayLevel", INT, true, rows -> new PropertyCursor(rows, "DELAY")::int4);
-        addNumber("deliverTime", TIMESTAMP, true, rows -> new DerivedValues.DeliverTime(rows, delaysMs));
+        addNumber("deliverTime", TIMESTAMP, true, rows -> DerivedValues.deliverTime(rows, delaysMs));
         addText("realTopic", DerivedValues::realTopic);
         addNumber("realQueueId", INT, false, DerivedValues::realQueueId);
         addNumber("crcOk", DataTypes.BooleanType, false, rows -> row -> rows.isCrcRight(row) ? 1 : 0);

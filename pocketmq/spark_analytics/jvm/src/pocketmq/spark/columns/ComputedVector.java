@@ -2,11 +2,17 @@ package pocketmq.spark.columns;
 
 import java.util.function.IntFunction;
 import java.util.function.IntToLongFunction;
+import java.util.stream.IntStream;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** A column of values that are computed when they are asked for. */
-abstract class ComputedVector extends RecordVector {
+/**
+ * A column of values that are computed when they are asked for.
+ *
+ * <p>As all vectors here, it has the getters of its own types. Spark never calls those of other types, which are inherited.
+ */
+abstract class ComputedVector extends ConstantColumnVector {
     /** A number that stands for null. */
     static final long NULL = Long.MIN_VALUE;
 
@@ -14,19 +20,9 @@ abstract class ComputedVector extends RecordVector {
     private final boolean isNullable;
 
     private ComputedVector(DataType type, Rows rows, boolean isNullable) {
-        super(type);
+        super(0, type);
         this.rows = rows;
         this.isNullable = isNullable;
-    }
-
-    /** Returns a column of numbers or times, or of booleans, which are 1 and 0. */
-    static ComputedVector numbers(DataType type, Rows rows, boolean isNullable, IntToLongFunction number) {
-        return new Numbers(type, rows, isNullable, number);
-    }
-
-    /** Returns a column of texts (UTF8String) or of byte arrays. */
-    static ComputedVector values(DataType type, Rows rows, boolean isNullable, IntFunction<?> value) {
-        return new Values(type, rows, isNullable, value);
     }
 
     abstract boolean isNone(int row);
@@ -43,14 +39,11 @@ abstract class ComputedVector extends RecordVector {
 
     @Override
     public int numNulls() {
-        int nulls = 0;
-        for (int row = 0; isNullable && row < rows.count(); row++) {
-            nulls += isNone(row) ? 1 : 0;
-        }
-        return nulls;
+        return (int) IntStream.range(0, rows.count()).filter(this::isNullAt).count();
     }
 
-    private static final class Numbers extends ComputedVector {
+    /** A column of numbers or times, or of booleans, which are 1 and 0. */
+    static final class Numbers extends ComputedVector {
         private final IntToLongFunction number;
 
         Numbers(DataType type, Rows rows, boolean isNullable, IntToLongFunction number) {
@@ -79,8 +72,8 @@ abstract class ComputedVector extends RecordVector {
         }
     }
 
-    /** The last value is kept, because Spark asks for null and value. */
-    private static final class Values extends ComputedVector {
+    /** A column of texts (UTF8String) or of byte arrays. The last value is kept, because Spark asks for null and value. */
+    static final class Values extends ComputedVector {
         private final IntFunction<?> value;
         private int row = -1;
         private int version = -1;

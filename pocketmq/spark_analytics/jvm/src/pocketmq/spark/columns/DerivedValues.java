@@ -48,48 +48,43 @@ final class DerivedValues {
     }
 
     /** Due time of a waiting message (level or timer) in microseconds, NULL for all others. */
-    static final class DeliverTime implements IntToLongFunction {
-        /** A property of the sender that asks for a delay or a time, and the ms of its unit; 0 for a time. */
-        private record Asked(PropertyCursor number, long unitMs) {}
-
-        private final Rows rows;
-        private final long[] delaysMs;
-        private final PropertyCursor level;
-        // Properties of a timer-topic record that determine its deliver time, in order of precedence: PocketMQ's own; the
-        // sender's first (a delay counts only until Apache's broker stores the record again on its way); else the time
-        // computed by the broker, which Apache's rounds down to the last whole second before it.
-        private final PropertyCursor due;
-        private final PropertyCursor rolled;
-        private final List<Asked> asked;
-        private final PropertyCursor out;
-
-        DeliverTime(Rows rows, long[] delaysMs) {
-            this.rows = rows;
-            this.delaysMs = delaysMs;
-            this.level = new PropertyCursor(rows, "DELAY");
-            this.due = new PropertyCursor(rows, "PMQ_DUE_MS");
-            this.rolled = new PropertyCursor(rows, "TIMER_ROLL_TIMES");
-            this.asked = List.of(
-                    new Asked(new PropertyCursor(rows, "TIMER_DELAY_SEC"), 1000),
-                    new Asked(new PropertyCursor(rows, "TIMER_DELAY_MS"), 1),
-                    new Asked(new PropertyCursor(rows, "TIMER_DELIVER_MS"), 0),
-                    new Asked(new PropertyCursor(rows, "__STARTDELIVERTIME"), 0));
-            this.out = new PropertyCursor(rows, "TIMER_OUT_MS");
-        }
-
-        @Override
-        public long applyAsLong(int row) {
-            long dueMs = isOf(SCHEDULE_TOPIC, rows, row) ? scheduledMs(row)
-                    : isOf(TIMER_TOPIC, rows, row) ? timerMs(row) : ComputedVector.NULL;
+    static IntToLongFunction deliverTime(Rows rows, long[] delaysMs) {
+        IntToLongFunction scheduledMs = scheduledMs(rows, delaysMs);
+        IntToLongFunction timerMs = timerMs(rows);
+        return row -> {
+            long dueMs = isOf(SCHEDULE_TOPIC, rows, row) ? scheduledMs.applyAsLong(row)
+                    : isOf(TIMER_TOPIC, rows, row) ? timerMs.applyAsLong(row) : ComputedVector.NULL;
             return dueMs == ComputedVector.NULL ? dueMs : Rows.microseconds(dueMs);
-        }
+        };
+    }
 
-        private long scheduledMs(int row) {
+    private static IntToLongFunction scheduledMs(Rows rows, long[] delaysMs) {
+        PropertyCursor level = new PropertyCursor(rows, "DELAY");
+        return row -> {
             long number = level.number(row);
-            return number <= 0 ? ComputedVector.NULL : storedMs(row) + delaysMs[(int) Math.min(number, delaysMs.length) - 1];
-        }
+            return number <= 0 ? ComputedVector.NULL
+                    : storedMs(rows, row) + delaysMs[(int) Math.min(number, delaysMs.length) - 1];
+        };
+    }
 
-        private long timerMs(int row) {
+    /** A property of the sender that asks for a delay or a time, and the ms of its unit; 0 for a time. */
+    private record Asked(PropertyCursor number, long unitMs) {}
+
+    /**
+     * These properties of a timer-topic record determine its deliver time, in order of precedence: PocketMQ's own; the sender's
+     * first (a delay counts only until Apache's broker stores the record again on its way); else the time computed by the
+     * broker, which Apache's rounds down to the last whole second before it.
+     */
+    private static IntToLongFunction timerMs(Rows rows) {
+        PropertyCursor due = new PropertyCursor(rows, "PMQ_DUE_MS");
+        PropertyCursor rolled = new PropertyCursor(rows, "TIMER_ROLL_TIMES");
+        List<Asked> asked = List.of(
+                new Asked(new PropertyCursor(rows, "TIMER_DELAY_SEC"), 1000),
+                new Asked(new PropertyCursor(rows, "TIMER_DELAY_MS"), 1),
+                new Asked(new PropertyCursor(rows, "TIMER_DELIVER_MS"), 0),
+                new Asked(new PropertyCursor(rows, "__STARTDELIVERTIME"), 0));
+        PropertyCursor out = new PropertyCursor(rows, "TIMER_OUT_MS");
+        return row -> {
             long own = due.number(row);
             if (own != ComputedVector.NULL) {
                 return own;
@@ -99,18 +94,18 @@ final class DerivedValues {
                     long number = property.number.number(row);
                     if (number != ComputedVector.NULL && !(property.unitMs > 0 && rolled.isThere(row))) {
                         return property.unitMs == 0 ? number
-                                : storedMs(row) + Math.min(number, Rows.TIMESTAMP_MS_MAX / 2000) * property.unitMs;
+                                : storedMs(rows, row) + Math.min(number, Rows.TIMESTAMP_MS_MAX / 2000) * property.unitMs;
                     }
                     break;
                 }
             }
             long outMs = out.number(row);
             return outMs == ComputedVector.NULL ? outMs : outMs + TIMER_PRECISION_MS;
-        }
+        };
+    }
 
-        private long storedMs(int row) {
-            long ms = Math.max(rows.storeTimestampMs(row), -Rows.TIMESTAMP_MS_MAX);
-            return Math.min(ms, Rows.TIMESTAMP_MS_MAX / 2);
-        }
+    private static long storedMs(Rows rows, int row) {
+        long ms = Math.max(rows.storeTimestampMs(row), -Rows.TIMESTAMP_MS_MAX);
+        return Math.min(ms, Rows.TIMESTAMP_MS_MAX / 2);
     }
 }

@@ -28,7 +28,7 @@ final class Hosts implements IntFunction<UTF8String> {
     @Override
     public UTF8String apply(int row) {
         int at = isStoreHost ? rows.storeHostAt(row) : rows.starts[row] + Layout.BORN_HOST_POSITION;
-        int end = at + size(isStoreHost ? rows.isStoreHostV6(row) : rows.isBornHostV6(row));
+        int end = at + size(rows, row, isStoreHost ? Layout.STOREHOSTADDRESS_V6_FLAG : Layout.BORNHOST_V6_FLAG);
         if (!Arrays.equals(rows.data, at, end, last, 0, last.length)) {
             last = Arrays.copyOfRange(rows.data, at, end);
             text = UTF8String.fromString(text(last));
@@ -36,8 +36,9 @@ final class Hosts implements IntFunction<UTF8String> {
         return text;
     }
 
-    private static int size(boolean isV6) {
-        return isV6 ? Layout.HOST_V6_SIZE : Layout.HOST_SIZE;
+    /** {@code v6Flag}: the flag in sysFlag of the host in question. */
+    private static int size(Rows rows, int row, int v6Flag) {
+        return (rows.sysFlag(row) & v6Flag) != 0 ? Layout.HOST_V6_SIZE : Layout.HOST_SIZE;
     }
 
     /** Returns {@code ip:port} of 4 or 16 bytes of address and 4 bytes of port; IPv6 addresses are in brackets. */
@@ -57,7 +58,7 @@ final class Hosts implements IntFunction<UTF8String> {
     static UTF8String offsetMsgId(Rows rows, int row) {
         int host = rows.storeHostAt(row);
         int own = rows.starts[row] + Layout.PHYSICAL_OFFSET_POSITION;
-        return UTF8String.fromString(HEX.formatHex(rows.data, host, host + size(rows.isStoreHostV6(row)))
+        return UTF8String.fromString(HEX.formatHex(rows.data, host, host + size(rows, row, Layout.STOREHOSTADDRESS_V6_FLAG))
                 + HEX.formatHex(rows.data, own, own + 8));
     }
 }

@@ -16,29 +16,6 @@ public final class Properties {
 
     private Properties() {}
 
-    /** Receives the entries of a property string: [begin, divider) is the name, [divider + 1, end) the value. */
-    interface Entries {
-        void entry(int begin, int divider, int end);
-    }
-
-    /** Passes each entry with a name and a value, in order. */
-    static void each(byte[] data, int begin, int end, Entries entries) {
-        int from = begin;
-        int divider = -1;
-        for (int at = begin; at <= end; at++) {
-            byte code = at == end ? PROPERTY : data[at];
-            if (code == NAME_VALUE && divider < 0) {
-                divider = at;
-            } else if (code == PROPERTY) {
-                if (divider > from && divider < at - 1) {
-                    entries.entry(from, divider, at);
-                }
-                from = at + 1;
-                divider = -1;
-            }
-        }
-    }
-
     /** Returns the begin (high 32 bits) and the end (low 32 bits) of a property's value; -1 if it is absent. */
     public static long find(byte[] data, int begin, int end, byte[] name) {
         long found = -1;

@@ -1,12 +1,13 @@
 package pocketmq.spark.columns;
 
 import java.util.Arrays;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** All properties of a record as a map; decoded for a whole batch when the first of its maps is requested. */
-final class PropertiesVector extends RecordVector {
+final class PropertiesVector extends ConstantColumnVector {
     private final Rows rows;
     private final Part names = new Part();
     private final Part values = new Part();
@@ -17,7 +18,7 @@ final class PropertiesVector extends RecordVector {
     private byte[] data;
 
     PropertiesVector(Rows rows) {
-        super(DataTypes.createMapType(DataTypes.StringType, DataTypes.StringType));
+        super(0, DataTypes.createMapType(DataTypes.StringType, DataTypes.StringType));
         this.rows = rows;
     }
 
@@ -35,16 +36,29 @@ final class PropertiesVector extends RecordVector {
         count = 0;
         for (int row = 0; row < rows.count(); row++) {
             first[row] = count;
-            Properties.each(data, rows.propertiesAt(row), rows.ends[row], this::add);
+            add(rows.propertiesAt(row), rows.ends[row]);
             dropRepeated(first[row]);
         }
         first[rows.count()] = count;
     }
 
-    private void add(int begin, int divider, int end) {
-        names.put(count, begin, divider);
-        values.put(count, divider + 1, end);
-        count++;
+    /** Adds each entry of a property string that has a name and a value, in order. */
+    private void add(int begin, int end) {
+        int from = begin;
+        int divider = -1;
+        for (int at = begin; at <= end; at++) {
+            byte code = at == end ? Properties.PROPERTY : data[at];
+            if (code == Properties.NAME_VALUE && divider < 0) {
+                divider = at;
+            } else if (code == Properties.PROPERTY) {
+                if (divider > from && divider < at - 1) {
+                    names.put(count, from, divider);
+                    values.put(count++, divider + 1, at);
+                }
+                from = at + 1;
+                divider = -1;
+            }
+        }
     }
 
     /** Drops all but the last entry of each name from entry {@code from} on. */
@@ -65,12 +79,12 @@ final class PropertiesVector extends RecordVector {
     }
 
     /** The names or the values of all entries. */
-    private final class Part extends RecordVector {
+    private final class Part extends ConstantColumnVector {
         private int[] begins = new int[Rows.CAPACITY];
         private int[] ends = new int[Rows.CAPACITY];
 
         Part() {
-            super(DataTypes.StringType);
+            super(0, DataTypes.StringType);
         }
 
         void put(int entry, int begin, int end) {

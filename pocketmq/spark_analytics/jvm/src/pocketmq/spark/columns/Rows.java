@@ -49,7 +49,7 @@ public final class Rows {
     }
 
     /** A number that changes with each batch. */
-    public int version() {
+    int version() {
         return version;
     }
 
@@ -130,7 +130,7 @@ public final class Rows {
             return false;
         }
         int bodyEnd = body + bodySize;
-        int topicSize = lengthSize == 2 ? BigEndian.uint2(data, bodyEnd) : BigEndian.uint1(data, bodyEnd);
+        int topicSize = lengthSize == 2 ? BigEndian.uint2(data, bodyEnd) : data[bodyEnd] & 0xff;
         int topic = bodyEnd + lengthSize;
         int topicEnd = topic + topicSize;
         if (topicEnd + 2 > end || topicEnd + 2 + BigEndian.uint2(data, topicEnd) != end) {
@@ -169,7 +169,7 @@ public final class Rows {
         return microseconds(BigEndian.int8(data, starts[row] + Layout.BORN_TIMESTAMP_POSITION));
     }
 
-    public long storeTimestampMs(int row) {
+    long storeTimestampMs(int row) {
         return BigEndian.int8(data, Marks.storeTimeAt(data, starts[row]));
     }
 
@@ -183,16 +183,8 @@ public final class Rows {
     }
 
     /** Position of the store host's address, which is followed by its port. */
-    public int storeHostAt(int row) {
+    int storeHostAt(int row) {
         return Marks.storeTimeAt(data, starts[row]) + 8;
-    }
-
-    public boolean isStoreHostV6(int row) {
-        return (data[starts[row] + Layout.SYS_FLAG_POSITION + 3] & Layout.STOREHOSTADDRESS_V6_FLAG) != 0;
-    }
-
-    public boolean isBornHostV6(int row) {
-        return (data[starts[row] + Layout.SYS_FLAG_POSITION + 3] & Layout.BORNHOST_V6_FLAG) != 0;
     }
 
     /** Position of the first byte of the property string, which ends with the record. */

@@ -30,9 +30,4 @@ public final class BigEndian {
     public static int uint2(byte[] data, int position) {
         return (short) SHORT.get(data, position) & 0xffff;
     }
-
-    /** Returns the unsigned 8-bit number at a position. */
-    public static int uint1(byte[] data, int position) {
-        return data[position] & 0xff;
-    }
 }

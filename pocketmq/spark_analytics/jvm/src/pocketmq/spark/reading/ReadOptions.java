@@ -91,7 +91,7 @@ public final class ReadOptions implements Serializable {
 
     /** Returns every column that may be requested. */
     public Columns columns() {
-        return Columns.of(bodyAs, corruptRecordColumn, isPermissive(), delaysMs);
+        return new Columns(bodyAs, corruptRecordColumn, isPermissive(), delaysMs);
     }
 
     public boolean isPermissive() {

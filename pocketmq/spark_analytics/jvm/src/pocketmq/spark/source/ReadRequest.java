@@ -27,7 +27,6 @@ final class ReadRequest implements SupportsRead {
     final CaseInsensitiveStringMap given;
     final ReadOptions options;
     private final Map<String, Column> known;
-    private final List<String> usual;
     private List<Column> columns;
 
     /** Throws IllegalArgumentException for an unknown column or option. */
@@ -35,9 +34,9 @@ final class ReadRequest implements SupportsRead {
         this.given = given;
         options = new ReadOptions(given);
         Columns all = options.columns();
-        known = all.known();
-        usual = all.usual(options.isOneStore());
-        columns = (options.columnNames == null ? usual : options.columnNames).stream().map(this::column).toList();
+        known = all.known;
+        List<String> names = options.columnNames == null ? all.usual(options.isOneStore()) : options.columnNames;
+        columns = names.stream().map(this::column).toList();
     }
 
     /** The read as Spark shows it in plans and in the progress of streams. */

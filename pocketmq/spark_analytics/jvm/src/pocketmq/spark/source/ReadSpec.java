@@ -38,7 +38,7 @@ record ReadSpec(
     }
 
     private Map<String, Column> known() {
-        return options.columns().known();
+        return options.columns().known;
     }
 
     /** Whether bodies have to be decompressed. */
