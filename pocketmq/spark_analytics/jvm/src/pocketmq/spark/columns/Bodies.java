@@ -86,7 +86,8 @@ public final class Bodies {
         try (JsonParser parser = JSON.createParser(text)) {
             for (JsonToken token = parser.nextToken(); token != null; token = parser.nextToken()) {
                 boolean isText = token == JsonToken.VALUE_STRING || token == JsonToken.FIELD_NAME;
-                if (isText && hasEscapes && parser.getText().codePoints().anyMatch(code -> Character.getType(code) == Character.SURROGATE)) {
+                if (isText && hasEscapes
+                        && parser.getText().codePoints().anyMatch(code -> Character.getType(code) == Character.SURROGATE)) {
                     return false;
                 }
                 values += parser.getParsingContext().inRoot() ? 1 : 0;

@@ -71,7 +71,7 @@ final class DerivedValues {
     private record Asked(PropertyCursor number, long unitMs) {}
 
     /**
-     * These properties of a timer-topic record determine its deliver time, in order of precedence: PocketMQ's own; the sender's
+     * Properties of a timer-topic record that tell its deliver time, in order of precedence: PocketMQ's own; the sender's
      * first (a delay counts only until Apache's broker stores the record again on its way); else the time computed by the
      * broker, which Apache's rounds down to the last whole second before it.
      */

@@ -21,17 +21,13 @@ public final class CopiedRecords implements Closeable {
     private final long base;
     private final List<Window> windows = new ArrayList<>();
 
-    private CopiedRecords(long base) {
-        this.base = base;
-    }
-
     /** Opens the copies of a split. Throws MissingFileException, unless missing files are ignored. */
-    public static CopiedRecords open(Split split, boolean ignoresMissingFiles) throws IOException {
-        CopiedRecords copied = new CopiedRecords(split.file() == null ? 0 : split.file().physicalOffset());
+    public CopiedRecords(Split split, boolean ignoresMissingFiles) throws IOException {
+        base = split.file().physicalOffset();
         try {
             for (Split.Copy copy : split.copies()) {
                 try {
-                    copied.windows.add(new Window(copy.file(), copy.file().open(), copy.stop()));
+                    windows.add(new Window(copy.file(), copy.file().open(), copy.stop()));
                 } catch (MissingFileException error) {
                     if (!ignoresMissingFiles) {
                         throw error;
@@ -40,10 +36,9 @@ public final class CopiedRecords implements Closeable {
                 }
             }
         } catch (IOException error) {
-            copied.close();
+            close();
             throw error;
         }
-        return copied;
     }
 
     /** Returns whether a copy has the record that {@code rows} looked at, as row {@code rows.count()}. */

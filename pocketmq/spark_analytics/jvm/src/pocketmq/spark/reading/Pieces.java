@@ -17,7 +17,8 @@ public abstract class Pieces implements Closeable {
     /** The batch whose messages are next, null if there is none. */
     InnerBatch batch;
 
-    DamagedBytes damage;
+    /** The damage that is the present piece, null if that consists of records. */
+    public DamagedBytes damage;
 
     Pieces(LogFile file, FileBytes bytes, RecordFilter filter, CopiedRecords copied, Rows rows) {
         this.file = file;
@@ -41,11 +42,6 @@ public abstract class Pieces implements Closeable {
 
     /** Goes on to the next piece; returns false at the end. Records are valid until the next call. */
     public abstract boolean next() throws IOException;
-
-    /** The damage that is the present piece, null if that consists of records. */
-    public final DamagedBytes damage() {
-        return damage;
-    }
 
     /** Fills the rows with the next messages of the batch; returns false if there are none. */
     final boolean fillFromBatch() {

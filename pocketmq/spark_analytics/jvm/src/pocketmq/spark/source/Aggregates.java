@@ -1,10 +1,9 @@
 package pocketmq.spark.source;
 
 import java.io.Serializable;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.connector.expressions.Expression;
-import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.Count;
@@ -15,7 +14,6 @@ import org.apache.spark.sql.connector.expressions.aggregate.Sum;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import pocketmq.spark.columns.Column;
 
 /**
  * The part of an aggregation that each task computes over its own records: one row per group, first the grouping columns,
@@ -50,23 +48,11 @@ record Aggregates(List<String> groups, List<Measure> measures) implements Serial
         if (request.options.isPermissive()) {
             return null; // rows that stand for damage belong to no group
         }
-        List<String> groups = new ArrayList<>();
-        for (Expression expression : asked.groupByExpressions()) {
-            String name = name(expression);
-            if (name == null || !GROUPED.contains(name)) {
-                return null;
-            }
-            groups.add(name);
-        }
-        List<Measure> measures = new ArrayList<>();
-        for (AggregateFunc function : asked.aggregateExpressions()) {
-            Measure measure = measure(function, request);
-            if (measure == null) {
-                return null;
-            }
-            measures.add(measure);
-        }
-        return new Aggregates(groups, measures);
+        List<String> groups = Arrays.stream(asked.groupByExpressions()).map(ReadRequest::columnName).toList();
+        List<Measure> measures =
+                Arrays.stream(asked.aggregateExpressions()).map(function -> measure(function, request)).toList();
+        boolean isGrouped = groups.stream().allMatch(name -> name != null && GROUPED.contains(name));
+        return isGrouped && !measures.contains(null) ? new Aggregates(groups, measures) : null;
     }
 
     private static Measure measure(AggregateFunc function, ReadRequest request) {
@@ -74,7 +60,7 @@ record Aggregates(List<String> groups, List<Measure> measures) implements Serial
             return new Measure(Function.COUNT, null);
         }
         if (function instanceof Count count) {
-            String name = name(count.column());
+            String name = ReadRequest.columnName(count.column());
             boolean isCounted = name != null && !count.isDistinct() && request.isAlwaysKnown(name)
                     && !name.equals(pocketmq.spark.columns.Columns.BODY); // may be damaged
             return isCounted ? new Measure(Function.COUNT, null) : null;
@@ -91,14 +77,9 @@ record Aggregates(List<String> groups, List<Measure> measures) implements Serial
     }
 
     private static Measure measure(Function function, Expression of, ReadRequest request, List<DataType> types) {
-        String name = name(of);
+        String name = ReadRequest.columnName(of);
         boolean isMeasured = name != null && request.isAlwaysKnown(name) && types.contains(request.column(name).type());
         return isMeasured ? new Measure(function, name) : null;
-    }
-
-    private static String name(Expression expression) {
-        return expression instanceof NamedReference reference && reference.fieldNames().length == 1
-                ? reference.fieldNames()[0] : null;
     }
 
     /** Returns the schema of the rows of a task. */
@@ -114,14 +95,5 @@ record Aggregates(List<String> groups, List<Measure> measures) implements Serial
             schema = schema.add(name, type, groups.isEmpty() && measure.function != Function.COUNT);
         }
         return schema;
-    }
-
-    /** Returns the column of each measure, null for a count. */
-    List<Column> measured(ReadSpec spec) {
-        List<Column> columns = new ArrayList<>();
-        for (Measure measure : measures) {
-            columns.add(measure.column == null ? null : spec.column(measure.column));
-        }
-        return columns;
     }
 }

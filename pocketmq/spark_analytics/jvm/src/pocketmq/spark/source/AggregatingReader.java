@@ -4,8 +4,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.function.IntToLongFunction;
-import org.apache.spark.sql.connector.read.PartitionReader;
+import java.util.function.ObjIntConsumer;
 import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -17,26 +16,20 @@ import pocketmq.spark.columns.TopicGroups;
 import pocketmq.spark.reading.Split;
 
 /** Reads one split, and returns one row for each group of its records. */
-final class AggregatingReader implements PartitionReader<ColumnarBatch> {
+final class AggregatingReader extends RowsReader {
     private final Aggregates aggregates;
-    /** Null if the split is {@link Split#NOTHING}. */
-    private final RowsReader reader;
-
-    private final Rows rows;
+    /** By measure, null for a count. */
     private final List<Column> measured;
+
     private final ColumnVector[] vectors;
     private final TopicGroups groups;
     /** By measure, then by group. */
     private final long[][] results;
 
-    private boolean isDone;
-    private ColumnarBatch batch;
-
     AggregatingReader(Split split, ReadSpec spec) throws IOException {
+        super(split, spec);
         aggregates = spec.aggregates();
-        reader = split.file() == null ? null : new RowsReader(split, spec);
-        rows = reader == null ? new Rows(false) : reader.rows();
-        measured = aggregates.measured(spec);
+        measured = spec.columns(aggregates.measures().stream().map(Aggregates.Measure::column).toList());
         vectors = measured.stream().map(this::vector).toArray(ColumnVector[]::new);
         groups = new TopicGroups(aggregates.groups().contains("topic"), aggregates.groups().contains("queueId"));
         results = new long[vectors.length][0];
@@ -48,12 +41,11 @@ final class AggregatingReader implements PartitionReader<ColumnarBatch> {
 
     @Override
     public boolean next() throws IOException {
-        if (isDone) {
+        if (batch != null) {
             return false;
         }
-        isDone = true;
         int[] group = new int[Rows.CAPACITY];
-        while (reader != null && reader.next()) {
+        while (read()) {
             int before = groups.count();
             for (int row = 0; row < rows.count(); row++) {
                 group[row] = groups.group(rows, row);
@@ -64,8 +56,7 @@ final class AggregatingReader implements PartitionReader<ColumnarBatch> {
             }
         }
         boolean isEmpty = groups.count() == 0;
-        batch = new ColumnarBatch(isEmpty ? nothing() : columns());
-        batch.setNumRows(isEmpty ? 1 : groups.count());
+        batch = isEmpty ? new ColumnarBatch(nothing(), 1) : new ColumnarBatch(columns(), groups.count());
         return !isEmpty || aggregates.groups().isEmpty();
     }
 
@@ -111,45 +102,27 @@ final class AggregatingReader implements PartitionReader<ColumnarBatch> {
     private ColumnVector[] columns() {
         List<ColumnVector> columns = new ArrayList<>();
         for (String name : aggregates.groups()) {
-            columns.add(name.equals("topic") ? topics() : column(DataTypes.IntegerType, groups::queueId));
+            columns.add(name.equals("topic")
+                    ? column(DataTypes.StringType, (to, group) -> to.putByteArray(group, groups.topic(group).getBytes()))
+                    : column(DataTypes.IntegerType, (to, group) -> to.putInt(group, groups.queueId(group))));
         }
         for (int index = 0; index < vectors.length; index++) {
             long[] result = results[index];
             boolean isSum = aggregates.measures().get(index).function().isSum;
-            columns.add(column(isSum ? DataTypes.LongType : measured.get(index).type(), group -> result[group]));
+            DataType type = isSum ? DataTypes.LongType : measured.get(index).type();
+            columns.add(column(type, type.equals(DataTypes.IntegerType)
+                    ? (to, group) -> to.putInt(group, (int) result[group])
+                    : (to, group) -> to.putLong(group, result[group])));
         }
         return columns.toArray(ColumnVector[]::new);
     }
 
-    private ColumnVector topics() {
-        OnHeapColumnVector column = new OnHeapColumnVector(groups.count(), DataTypes.StringType);
-        for (int group = 0; group < groups.count(); group++) {
-            column.putByteArray(group, groups.topic(group).getBytes());
-        }
-        return column;
-    }
-
-    private ColumnVector column(DataType type, IntToLongFunction number) {
+    /** Returns a column with a value of each group, which {@code put} puts there. */
+    private ColumnVector column(DataType type, ObjIntConsumer<OnHeapColumnVector> put) {
         OnHeapColumnVector column = new OnHeapColumnVector(groups.count(), type);
         for (int group = 0; group < groups.count(); group++) {
-            if (type.equals(DataTypes.IntegerType)) {
-                column.putInt(group, (int) number.applyAsLong(group));
-            } else {
-                column.putLong(group, number.applyAsLong(group));
-            }
+            put.accept(column, group);
         }
         return column;
-    }
-
-    @Override
-    public ColumnarBatch get() {
-        return batch;
-    }
-
-    @Override
-    public void close() throws IOException {
-        if (reader != null) {
-            reader.close();
-        }
     }
 }

@@ -21,10 +21,11 @@ final class LogOffsets extends Offset {
     private static final String PHYSICAL_OFFSET = "physicalOffset";
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    private final Map<String, Long> offsets;
+    /** Physical offsets by store. */
+    final Map<String, Long> byStore;
 
-    LogOffsets(Map<String, Long> offsets) {
-        this.offsets = new TreeMap<>(offsets);
+    LogOffsets(Map<String, Long> byStore) {
+        this.byStore = new TreeMap<>(byStore);
     }
 
     /** Reads offsets from a checkpoint. Throws IllegalArgumentException. */
@@ -44,18 +45,13 @@ final class LogOffsets extends Offset {
         return new LogOffsets(offsets);
     }
 
-    /** Physical offsets by store. */
-    Map<String, Long> byStore() {
-        return offsets;
-    }
-
     @Override
     public String json() {
         ObjectNode root = JSON.createObjectNode();
-        if (offsets.keySet().equals(java.util.Set.of(ONLY))) {
-            root.put(PHYSICAL_OFFSET, offsets.get(ONLY));
+        if (byStore.keySet().equals(java.util.Set.of(ONLY))) {
+            root.put(PHYSICAL_OFFSET, byStore.get(ONLY));
         } else {
-            offsets.forEach((folder, offset) -> root.putObject(folder).put(PHYSICAL_OFFSET, offset));
+            byStore.forEach((folder, offset) -> root.putObject(folder).put(PHYSICAL_OFFSET, offset));
         }
         return root.toString();
     }

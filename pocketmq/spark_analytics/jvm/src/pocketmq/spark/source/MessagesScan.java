@@ -153,7 +153,7 @@ final class MessagesScan
         List<List<LogFile>> logs = SplitPlanning.logs(files);
         List<List<Split>> planned = new ArrayList<>();
         for (List<LogFile> log : logs) {
-            planned.add(QueuePruning.plan(log, filters.pruning(), splitSize));
+            planned.add(QueuePruning.plan(log, filters.pruning, splitSize));
         }
         List<Split> splits = request.options.dropsReplicas
                 ? Replicas.withoutCopies(logs, planned) : planned.stream().flatMap(List::stream).toList();
@@ -167,16 +167,16 @@ final class MessagesScan
 
     private ReadSpec spec(boolean ignoresMissingFiles, int limit) {
         List<String> names = List.of(schema.names());
-        return new ReadSpec(request.options, names, filters.pruning(), ignoresMissingFiles, limit, aggregates);
+        return new ReadSpec(request.options, names, filters.pruning, ignoresMissingFiles, limit, aggregates);
     }
 
     @Override
     public Statistics estimateStatistics() {
-        Pruning pruning = filters.pruning();
+        Pruning pruning = filters.pruning;
         if (!pruning.asksWhatDamageCannotTell() && pruning.physicalOffsets().isAll()) {
             // Spark asks this also of tables without their query's filters, so the log is not planned for it.
             List<LogFile> files = Planning.of(() -> Planning.logFiles(request.options.paths));
-            return new Estimate(files.stream().mapToLong(LogFile::size).sum(), OptionalLong.empty());
+            return new Estimate(OptionalLong.of(files.stream().mapToLong(LogFile::size).sum()), OptionalLong.empty());
         }
         long listed = 0;
         long records = 0;
@@ -191,13 +191,9 @@ final class MessagesScan
         }
         boolean isCounted = records > 0 && aggregates == null;
         long rows = isCounted ? records + (long) ((double) scanned / listed * records) : 0;
-        return new Estimate(listed + scanned, isCounted ? OptionalLong.of(Math.min(rows, limit)) : OptionalLong.empty());
+        return new Estimate(OptionalLong.of(listed + scanned),
+                isCounted ? OptionalLong.of(Math.min(rows, limit)) : OptionalLong.empty());
     }
 
-    private record Estimate(long bytes, OptionalLong numRows) implements Statistics {
-        @Override
-        public OptionalLong sizeInBytes() {
-            return OptionalLong.of(bytes);
-        }
-    }
+    private record Estimate(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
 }

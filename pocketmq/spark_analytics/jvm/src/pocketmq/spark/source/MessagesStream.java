@@ -9,6 +9,7 @@ import java.util.LongSummaryStatistics;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -50,9 +51,8 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
         this.request = request;
         this.spec = spec;
         this.options = options;
-        List<String> paths = request.options.paths;
         this.isOne = request.options.isOneStore();
-        LOG.info("rocketmq: reader jvm, following {}", String.join(", ", paths));
+        LOG.info("rocketmq: reader jvm, following {}", String.join(", ", request.options.paths));
     }
 
     // --- Spark's interface ------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
         if (latestConsumed.isEmpty() || latest.isEmpty()) {
             return Map.of();
         }
-        Map<String, Long> consumed = parsed(latestConsumed.get()).byStore();
+        Map<String, Long> consumed = parsed(latestConsumed.get()).byStore;
         LongSummaryStatistics behind = latest.entrySet().stream()
                 .mapToLong(end -> Math.max(end.getValue() - consumed.getOrDefault(end.getKey(), 0L), 0))
                 .summaryStatistics();
@@ -132,7 +132,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
 
     @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
-        return Planning.of(() -> splits(parsed(start).byStore(), parsed(end).byStore())).toArray(InputPartition[]::new);
+        return Planning.of(() -> splits(parsed(start).byStore, parsed(end).byStore)).toArray(InputPartition[]::new);
     }
 
     @Override
@@ -161,7 +161,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
 
     /** Returns the end of the next micro-batch, not before {@code start}. */
     private LogOffsets nextEnd(LogOffsets start, ReadLimit limit) throws IOException {
-        Map<String, Long> begins = new HashMap<>(start.byStore());
+        Map<String, Long> begins = new HashMap<>(start.byStore);
         Map<String, Long> ends = new HashMap<>(begins);
         Map<String, List<LogFile>> logs = logs();
         for (Map.Entry<String, List<LogFile>> log : logs.entrySet()) {
@@ -238,11 +238,8 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
 
     /** Returns the files of each store, ascending. */
     private Map<String, List<LogFile>> logs() throws IOException {
-        Map<String, List<LogFile>> logs = new LinkedHashMap<>();
-        for (LogFile file : Planning.logFiles(request.options.paths)) {
-            logs.computeIfAbsent(isOne ? LogOffsets.ONLY : file.folder(), key -> new ArrayList<>()).add(file);
-        }
-        return logs;
+        return Planning.logFiles(request.options.paths).stream().collect(Collectors.groupingBy(
+                file -> isOne ? LogOffsets.ONLY : file.folder(), LinkedHashMap::new, Collectors.toList()));
     }
 
     private long follow(String key, List<LogFile> files, long known) throws IOException {

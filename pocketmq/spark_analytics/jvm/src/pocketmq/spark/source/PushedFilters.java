@@ -7,7 +7,6 @@ import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Literal;
-import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -26,15 +25,12 @@ final class PushedFilters {
     private final ReadRequest request;
     private final List<Predicate> pushed = new ArrayList<>();
     private final Set<String> constrained = new HashSet<>();
-    private Pruning pruning;
+    /** The selection of the options, restricted by the filters that were taken over. */
+    Pruning pruning;
 
     PushedFilters(ReadRequest request) {
         this.request = request;
         this.pruning = request.options.pruning;
-    }
-
-    Pruning pruning() {
-        return pruning;
     }
 
     Predicate[] pushed() {
@@ -65,11 +61,7 @@ final class PushedFilters {
     }
 
     private static String column(Predicate predicate) {
-        Expression[] children = predicate.children();
-        if (children.length > 0 && children[0] instanceof NamedReference reference && reference.fieldNames().length == 1) {
-            return reference.fieldNames()[0];
-        }
-        return null;
+        return predicate.children().length > 0 ? ReadRequest.columnName(predicate.children()[0]) : null;
     }
 
     /** Returns the selection restricted by a filter, null if the filter is not understood. */

@@ -9,6 +9,8 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -96,6 +98,12 @@ final class ReadRequest implements SupportsRead {
                     + "; the columns are " + String.join(", ", known.keySet()));
         }
         return column;
+    }
+
+    /** Returns the name of the column that an expression is, null if it is something else. */
+    static String columnName(Expression expression) {
+        return expression instanceof NamedReference reference && reference.fieldNames().length == 1
+                ? reference.fieldNames()[0] : null;
     }
 
     /** Returns whether a column has a value in every row that is not damaged. */

@@ -27,18 +27,10 @@ record ReadSpec(
 
     static final int NO_LIMIT = Integer.MAX_VALUE;
 
-    /** Returns the requested columns. */
-    List<Column> columns() {
-        return names.stream().map(known()::get).toList();
-    }
-
-    /** Returns a column by its name. */
-    Column column(String name) {
-        return known().get(name);
-    }
-
-    private Map<String, Column> known() {
-        return options.columns().known;
+    /** Returns columns by their names, null for the name null. */
+    List<Column> columns(List<String> named) {
+        Map<String, Column> known = options.columns().known;
+        return named.stream().map(known::get).toList();
     }
 
     /** Whether bodies have to be decompressed. */

@@ -1,7 +1,8 @@
 package pocketmq.spark.source;
 
-import java.io.Closeable;
 import java.io.IOException;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.columns.Rows;
@@ -13,15 +14,20 @@ import pocketmq.spark.reading.Pieces;
 import pocketmq.spark.reading.ReadException;
 import pocketmq.spark.reading.Split;
 
-/** Reads the wanted records of one split, batch by batch, and the damage to be shown. */
-final class RowsReader implements Closeable {
+/** Reads the wanted records of one split, piece by piece, and the damage to be shown; subclasses make batches of columns. */
+abstract class RowsReader implements PartitionReader<ColumnarBatch> {
     private static final Logger LOG = LoggerFactory.getLogger(RowsReader.class);
 
-    private final ReadSpec spec;
-    private final Rows rows;
+    final ReadSpec spec;
+    /** The records that {@link #read} has read. */
+    final Rows rows;
+    /** The damage that {@link #read} has met instead of records, null if there are records. */
+    DamagedBytes shown;
+    /** What {@link #next} has made, null before it is called. */
+    ColumnarBatch batch;
+
     private final Pieces pieces;
     private CopiedRecords copied;
-    private DamagedBytes shown;
 
     RowsReader(Split split, ReadSpec spec) throws IOException {
         this.spec = spec;
@@ -29,10 +35,13 @@ final class RowsReader implements Closeable {
         pieces = opened(split);
     }
 
-    /** Returns the contents of the split; null if its file is missing and missing files are ignored. */
+    /** Returns the contents of the split; null if it has no file, or if that is missing and missing files are ignored. */
     private Pieces opened(Split split) throws IOException {
+        if (split.file() == null) {
+            return null;
+        }
         try {
-            copied = CopiedRecords.open(split, spec.ignoresMissingFiles());
+            copied = new CopiedRecords(split, spec.ignoresMissingFiles());
             return Pieces.open(split, spec.pruning(), copied, rows);
         } catch (MissingFileException error) {
             if (!spec.ignoresMissingFiles()) {
@@ -43,20 +52,15 @@ final class RowsReader implements Closeable {
         }
     }
 
-    /** The records that {@link #next} has read. */
-    Rows rows() {
-        return rows;
-    }
-
-    /** The damage that {@link #next} has met instead of records, null if there are records. */
-    DamagedBytes shown() {
-        return shown;
+    @Override
+    public ColumnarBatch get() {
+        return batch;
     }
 
     /** Reads on; returns false at the end. Throws ReadException. */
-    boolean next() throws IOException {
+    final boolean read() throws IOException {
         while (pieces != null && pieces.next()) {
-            shown = pieces.damage();
+            shown = pieces.damage;
             if (shown == null) {
                 checkBodies();
             }

@@ -1,6 +1,5 @@
 package pocketmq.spark.source;
 
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -27,8 +26,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 public final class StoreCatalog implements TableCatalog, SupportsNamespaces {
     private static final String STORES = "stores";
-    private static final List<String> COMPANIONS =
-            List.of("consumequeue", "index", "topics", "groups", "offsets", "delays", "transactions", "deliveries");
+    private static final List<String> NAMESPACES = List.of(
+            STORES, "consumequeue", "index", "topics", "groups", "offsets", "delays", "transactions", "deliveries");
     private static final String PATH = "path.";
 
     private final Map<String, String> paths = new TreeMap<>();
@@ -56,10 +55,7 @@ public final class StoreCatalog implements TableCatalog, SupportsNamespaces {
 
     @Override
     public String[][] listNamespaces() {
-        List<String[]> names = new ArrayList<>();
-        names.add(new String[] {STORES});
-        COMPANIONS.forEach(companion -> names.add(new String[] {companion}));
-        return names.toArray(String[][]::new);
+        return NAMESPACES.stream().map(name -> new String[] {name}).toArray(String[][]::new);
     }
 
     @Override
@@ -80,7 +76,7 @@ public final class StoreCatalog implements TableCatalog, SupportsNamespaces {
     }
 
     private static boolean isKnown(String[] namespace) {
-        return namespace.length == 1 && (namespace[0].equals(STORES) || COMPANIONS.contains(namespace[0]));
+        return namespace.length == 1 && NAMESPACES.contains(namespace[0]);
     }
 
     @Override
