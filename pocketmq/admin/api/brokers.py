@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
-from pocketmq.admin.api.client import AdminClient, AdminError, Where, sorted_addresses
+from pocketmq.admin.api.client import AdminClient, AdminError, Where, document, properties_of, sorted_addresses
 from pocketmq.client.route import MASTER_ID
 from pocketmq.remoting.bodies import KVTable
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -106,8 +104,7 @@ def totals_of_day(runtime_info: Mapping[str, str]) -> DayTotals:
 
 async def broker_config(admin: AdminClient, address: str) -> dict[str, str]:
     """Return the config keys of a broker with their present values."""
-    answer = await admin.call(address, RequestCode.GET_BROKER_CONFIG)
-    return properties_file.loads(properties_file.decode(bytes(answer.body)))
+    return properties_of(await admin.call(address, RequestCode.GET_BROKER_CONFIG))
 
 
 async def config_and_updatable(admin: AdminClient, address: str) -> BrokerConfig:
@@ -117,7 +114,7 @@ async def config_and_updatable(admin: AdminClient, address: str) -> BrokerConfig
     """
     header = GetBrokerConfigRequestHeader(with_updatable_keys=True)
     answer = await admin.call(address, RequestCode.GET_BROKER_CONFIG, header)
-    values = properties_file.loads(properties_file.decode(bytes(answer.body)))
+    values = properties_of(answer)
     told = answer.header(ConfigVersionResponseHeader).updatable_keys
     updatable = values.keys() - {key for key in values if _FIXED.search(key)} if told is None else told.split()
     return BrokerConfig(values, frozenset(updatable))
@@ -154,9 +151,7 @@ async def request_everywhere(admin: AdminClient, where: Where, code: int) -> lis
 
 async def ha_status(admin: AdminClient, address: str) -> dict[str, Any]:
     """Return a broker's answer about its replication (a request of 5.x)."""
-    answer = await admin.call(address, RequestCode.GET_BROKER_HA_STATUS)
-    status: dict[str, Any] = msgspec.json.decode(answer.body)
-    return status
+    return document(await admin.call(address, RequestCode.GET_BROKER_HA_STATUS))
 
 
 async def serves_5(admin: AdminClient, address: str, topic: str) -> bool:

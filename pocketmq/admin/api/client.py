@@ -11,7 +11,7 @@ reached AdminError with its address.
 import contextlib
 import random
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
@@ -28,6 +28,7 @@ from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.topic import GetRouteInfoRequestHeader
+from pocketmq.runtime import properties_file
 from pocketmq.runtime.error_text import reason
 
 TIMEOUT_S: Final = 5.0
@@ -39,7 +40,6 @@ _OF_ACCESS: Final = re.compile(
 """Words in refusals by the access rules of 4.9 and 5.x; the code alone does not tell them from other refusals."""
 
 B = TypeVar("B", bound=Body)
-T = TypeVar("T")
 
 
 class AdminError(Exception):
@@ -74,7 +74,8 @@ class AdminClient:
         self.access = access
         self.timeout_s = timeout_s
         self._remoting = access.client()
-        self._cluster_info: ClusterInfo | None = None
+        self.known_cluster_info: ClusterInfo | None = None
+        """The clusters and their brokers, if they were fetched already."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,7 +86,7 @@ class AdminClient:
     def again(self) -> Self:
         """Return a client for another command over the same connections, which fetches the clusters anew."""
         other = copy(self)
-        other._cluster_info = None
+        other.known_cluster_info = None
         return other
 
     # Requests
@@ -139,14 +140,9 @@ class AdminClient:
 
     async def cluster_info(self) -> ClusterInfo:
         """Return the clusters and their brokers. They are fetched once per command."""
-        if self._cluster_info is None:
-            self._cluster_info = await self.fetch_from_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo)
-        return self._cluster_info
-
-    @property
-    def known_cluster_info(self) -> ClusterInfo | None:
-        """The clusters and their brokers, if they were fetched already."""
-        return self._cluster_info
+        if self.known_cluster_info is None:
+            self.known_cluster_info = await self.fetch_from_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo)
+        return self.known_cluster_info
 
     async def masters(self, cluster: str) -> list[str]:
         """Return the addresses of a cluster's masters. Raises AdminError if there is no such cluster."""
@@ -227,11 +223,6 @@ def addresses_by_name(route: TopicRouteData) -> dict[str, str]:
     return {data.broker_name: chosen_address(data) for data in route.broker_datas if data.broker_addrs}
 
 
-async def each(addresses: Sequence[str], work: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-    """Do the work for one address after the other; return the results by address. Stops at the first failure."""
-    return {address: await work(address) for address in addresses}
-
-
 @contextlib.contextmanager
 def _failures_of(address: str, code: int, timeout_s: float) -> Iterator[None]:
     """Raise AdminError or Unreachable with the address in place of the failures of a connection."""
@@ -254,6 +245,11 @@ def document(answer: RemotingCommand) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise AdminError("the answer cannot be read: it is not a JSON object")
     return found
+
+
+def properties_of(answer: RemotingCommand) -> dict[str, str]:
+    """Return the keys and values in an answer's body, which is a properties file."""
+    return properties_file.loads(properties_file.decode(bytes(answer.body)))
 
 
 def by_queue(table: dict[str, Any] | None) -> list[tuple[MessageQueue, Any]]:

@@ -111,7 +111,7 @@ async def connections(admin: AdminClient, group: str, broker: str | None = None)
         if not found:
             raise AdminError(f"Not found the consumer group connection: the retry topic of {group} has no broker")
         broker = found[0]
-    answer = await _connections_at(admin, broker, group)
+    answer = await connections_at(admin, broker, group)
     if not answer.connection_set:
         raise AdminError("Not found the consumer group connection")
     return answer
@@ -180,11 +180,12 @@ async def group_summary(admin: AdminClient, group: str) -> GroupSummary:
 async def clients_at(admin: AdminClient, address: str, group: str) -> ConsumerConnection:
     """Return the clients of a group that one broker knows; empty if none is connected to it."""
     with Tolerating(ResponseCode.CONSUMER_NOT_ONLINE):
-        return await _connections_at(admin, address, group)
+        return await connections_at(admin, address, group)
     return ConsumerConnection()
 
 
-async def _connections_at(admin: AdminClient, address: str, group: str) -> ConsumerConnection:
+async def connections_at(admin: AdminClient, address: str, group: str) -> ConsumerConnection:
+    """Return the clients of a group that one broker knows. Raises RemotingError 206 if none is connected to it."""
     header = ConsumerGroupRequestHeader(group)
     return await admin.fetch(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerConnection, header)
 

@@ -1,16 +1,17 @@
 """Metadata, configs and figures of a cluster as documents, in the form of Apache's exports."""
 
+import contextlib
 from typing import Any
 
 from pocketmq.admin.api.brokers import broker_config, first_rate, out_rates, runtime_info, totals_of_day
 from pocketmq.admin.api.client import AdminClient, document
+from pocketmq.admin.api.consumers import connections_at
 from pocketmq.admin.api.statistics import broker_stats, sum_of_day
 from pocketmq.admin.api.topics import is_of_group
 from pocketmq.client.versions import version_name
 from pocketmq.remoting.bodies import TopicList
 from pocketmq.remoting.codes import VERSION_NAME, RequestCode
 from pocketmq.remoting.dispatch import RemotingError
-from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader
 
 SYSTEM_GROUPS = {
     "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "__MONITOR_CONSUMER",
@@ -142,13 +143,9 @@ async def _report(admin: AdminClient, address: str) -> dict[str, Any]:
 
 async def _client_info(admin: AdminClient, address: str, groups: dict[str, Any]) -> list[str]:
     """Return language and version of the connected consumers."""
-    found = set()
+    found: set[str] = set()
     for group in groups:
-        try:
-            header = ConsumerGroupRequestHeader(group)
-            answer = await admin.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
-        except RemotingError:
-            continue
-        for client in document(answer)["connectionSet"]:
-            found.add(f"{client['language']}%{version_name(client['version'])}")
+        with contextlib.suppress(RemotingError):
+            clients = (await connections_at(admin, address, group)).connection_set
+            found |= {f"{client.language}%{version_name(client.version)}" for client in clients}
     return sorted(found)

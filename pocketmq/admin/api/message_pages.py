@@ -192,7 +192,8 @@ class _Reader:
 
     async def fill(self) -> bool:
         """Read on, until at least one message is found or the queue ends."""
-        if self._wanted.newest_first:
+        wanted = self._wanted
+        if wanted.newest_first:
             begin = max(self._next - self._chunk, self.at.min_offset)
             found = (await self._read(begin, self._next))[0]
             self._next = begin
@@ -201,30 +202,18 @@ class _Reader:
             found, self._next = await self._read(self._next, self.at.max_offset, one_pull=True)
         self._end_at_limit()
         for row in found:
-            if self._is_behind(row):
+            is_early = wanted.begin_ms is not None and row.store_timestamp_ms < wanted.begin_ms
+            is_late = wanted.end_ms is not None and row.store_timestamp_ms >= wanted.end_ms
+            if is_early if wanted.newest_first else is_late:  # beyond what is wanted
                 self._is_ended = True
                 break
-            if not self._is_before(row):
+            if not is_early and not is_late:
                 self.rows.append(row)
         return True
 
     def _end_at_limit(self) -> None:
         newest_first, at = self._wanted.newest_first, self.at
         self._is_ended = self._next <= at.min_offset if newest_first else self._next >= at.max_offset
-
-    def _is_before(self, row: MessageRow) -> bool:
-        """Return whether a message is on this side of what is wanted."""
-        begin_ms, end_ms, time_ms = self._wanted.begin_ms, self._wanted.end_ms, row.store_timestamp_ms
-        if self._wanted.newest_first:
-            return end_ms is not None and time_ms >= end_ms
-        return begin_ms is not None and time_ms < begin_ms
-
-    def _is_behind(self, row: MessageRow) -> bool:
-        """Return whether a message is beyond what is wanted."""
-        begin_ms, end_ms, time_ms = self._wanted.begin_ms, self._wanted.end_ms, row.store_timestamp_ms
-        if self._wanted.newest_first:
-            return begin_ms is not None and time_ms < begin_ms
-        return end_ms is not None and time_ms >= end_ms
 
     async def _read(self, begin: int, end: int, one_pull: bool = False) -> tuple[list[MessageRow], int]:
         """Return the messages in [begin, end), and the offset up to which they were read."""

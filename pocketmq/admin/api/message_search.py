@@ -55,7 +55,7 @@ async def by_offset_id(admin: AdminClient, msg_id: str) -> StoredMessage:
     """Return the message of an offset id, from the broker whose address is in the id."""
     place = offset_id(msg_id)
     answer = await admin.call(place.address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(place.physical_offset))
-    found = stored_messages(answer.body, await _name_of(admin, place.address))
+    found = stored_messages(answer.body, _name_of(admin, place.address))
     if not found:
         raise AdminError(f"{place.address} answered without a message")
     return found[0]
@@ -77,7 +77,7 @@ async def names_known_broker(admin: AdminClient, msg_id: str) -> bool:
         return False
 
 
-async def _name_of(admin: AdminClient, address: str) -> str:
+def _name_of(admin: AdminClient, address: str) -> str:
     """Return the name of the broker with an address; empty if the command has not fetched the clusters, or for no broker."""
     info = admin.known_cluster_info
     brokers = {} if info is None else info.broker_addr_table
@@ -88,24 +88,16 @@ async def by_key(
     admin: AdminClient, topic: str, key: str, max_num: int = MAX_NUM, begin_ms: int = 0, end_ms: int = EVER
 ) -> list[StoredMessage]:
     """Return the messages of a topic with a key, sorted by store time. Raises RemotingError 208 if no message matches."""
-
-    def has_key(stored: StoredMessage) -> bool:
-        return key in (stored.message.keys or "").split(KEY_SEPARATOR)
-
     header = QueryMessageRequestHeader(topic, key, max_num, begin_ms, end_ms, False)
-    return await _query(admin, header, has_key)
+    return await _query(admin, header, lambda stored: key in (stored.message.keys or "").split(KEY_SEPARATOR))
 
 
 async def by_unique_key(
     admin: AdminClient, topic: str, key: str, begin_ms: int = 0, end_ms: int = EVER
 ) -> list[StoredMessage]:
     """Return the messages of a topic with a unique key, the oldest first. Raises RemotingError 208 if no message matches."""
-
-    def has_id(stored: StoredMessage) -> bool:
-        return stored.message.msg_id == key
-
     header = QueryMessageRequestHeader(topic, key, UNIQUE_MAX_NUM, begin_ms, end_ms, True)
-    return await _query(admin, header, has_id)
+    return await _query(admin, header, lambda stored: stored.message.msg_id == key)
 
 
 async def _route(admin: AdminClient, topic: str) -> TopicRouteData:
@@ -123,7 +115,7 @@ async def _query(
     """Query the brokers of the topic's route. They search by hash code, so messages that are not wanted are dropped."""
     found: list[StoredMessage] = []
     for data in (await _route(admin, header.topic)).broker_datas:
-        address = data.broker_addrs.get(MASTER_ID) or chosen_address(data)
+        address = chosen_address(data)
         answer = await admin.invoke(address, RequestCode.QUERY_MESSAGE, header)
         if answer.code == ResponseCode.SUCCESS:
             messages = stored_messages(answer.body, data.broker_name)

@@ -1,6 +1,6 @@
 """Name servers: their config and KV config, and the write permission of a broker's queues."""
 
-from pocketmq.admin.api.client import AdminClient
+from pocketmq.admin.api.client import AdminClient, properties_of
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.route import (
     AddWritePermResponseHeader,
@@ -32,9 +32,7 @@ async def delete_kv(admin: AdminClient, namespace: str, key: str) -> None:
 async def namesrv_configs(admin: AdminClient) -> dict[str, dict[str, str]]:
     """Return the config of all name servers by address."""
     answers = await admin.every_namesrv(RequestCode.GET_NAMESRV_CONFIG)
-    return {
-        address: properties_file.loads(properties_file.decode(bytes(answer.body))) for address, answer in answers.items()
-    }
+    return {address: properties_of(answer) for address, answer in answers.items()}
 
 
 async def update_namesrv_config(admin: AdminClient, key: str, value: str) -> list[str]:

@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.admin.api.client import AdminClient, AdminError, Where, by_queue, chosen_address, document, each
+from pocketmq.admin.api.client import AdminClient, AdminError, Where, by_queue, chosen_address, document
 from pocketmq.admin.api.nameservers import get_kv, put_kv
 from pocketmq.client.consuming.allocation import share
 from pocketmq.client.route import DEFAULT_TOPIC, MASTER_ID, READ, queues_of
@@ -182,6 +182,7 @@ def _queues_at(route: TopicRouteData, address: str) -> QueueData | None:
 async def delete_topic(admin: AdminClient, cluster: str, topic: str) -> list[str]:
     """Delete a topic at a cluster's masters (slaves copy their topics) and at the name servers. Return the masters."""
     masters = await admin.masters(cluster)
-    await each(masters, lambda at: admin.call(at, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic)))
+    for address in masters:
+        await admin.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
     await admin.every_namesrv(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvRequestHeader(topic, cluster))
     return masters

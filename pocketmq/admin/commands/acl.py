@@ -3,7 +3,7 @@
 from typing import Any
 
 from pocketmq.admin.api import users
-from pocketmq.admin.api.client import Where, each
+from pocketmq.admin.api.client import Where
 from pocketmq.admin.command import Run, command, only_one_target, option, targets
 from pocketmq.admin.formats import java_text, time_seconds
 from pocketmq.admin.output import Table
@@ -103,7 +103,7 @@ async def cluster_acl_config_version(run: Run, where: Where) -> object:
 @command("getAclConfig", *WHERE, check=only_one_target)
 async def get_acl_config(run: Run, where: Where) -> object:
     """Show all accounts, including their secret keys."""
-    result = await each(await run.admin.targets(where), lambda at: users.access_config(run.admin, at))
+    result = {address: await users.access_config(run.admin, address) for address in await run.admin.targets(where)}
     for document in result.values():
         run.say(f"\nglobalWhiteRemoteAddresses: {_text(document.get('globalWhiteAddrs') or [])}\n\naccounts:")
         for account in document.get("plainAccessConfigs") or []:
