@@ -30,7 +30,7 @@ DELETE_S: Final = 5.0
 TERMINATED: Final = 128 + signal.SIGTERM
 
 
-def run(options: SimpleNamespace) -> int:
+def run(options: SimpleNamespace) -> int | None:
     """Show messages until `--count`, `--timeout` or Ctrl-C. Returns the exit code."""
     return server_options.run(options, lambda access: _consume_known(options, access))
 

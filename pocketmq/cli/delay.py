@@ -4,7 +4,8 @@ time of brokers, and advances it if they were started with --test-clock.
 
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Final, NamedTuple
 
@@ -20,13 +21,14 @@ from pocketmq.client.access import Access
 from pocketmq.remoting.delay_bodies import DelayedMessage
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.delay import CountDelayedRequestHeader, QueryDelayedRequestHeader
-from pocketmq.runtime.command_line.commands import complain, say
+from pocketmq.runtime.command_line.commands import CommandError, complain, say
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.peer_text import escaped_json, time_text
 from pocketmq.store_tools.files.value_text import parse_time_ms
 from pocketmq.store_tools.files.value_text import time_text as local_time
 
-_CHANGES: Final = {"cancel": (delayed.cancel, "cancelled"), "now": (delayed.deliver_now, "delivered")}
+_NOTHING: Final = "no such message is pending"
+Change = Callable[[ClusterAdmin, str, int], Awaitable[None]]
 
 
 class Found(NamedTuple):
@@ -37,29 +39,23 @@ class Found(NamedTuple):
     message: DelayedMessage
 
 
-def run(options: SimpleNamespace) -> int:
-    """Run the command `action`. Returns the exit code: 1 if nothing was found."""
-    return server_options.run(options, lambda access: _run(options, access))
+def run(options: SimpleNamespace, action: str) -> int | None:
+    """Run an action. Returns the exit code, or None for 0."""
+    return server_options.run(options, lambda access: _run(options, access, action))
 
 
-async def _run(options: SimpleNamespace, access: Access) -> int:
-    action = {"ls": _list, "show": _show, "count": _count}.get(options.action, _change)
+async def _run(options: SimpleNamespace, access: Access, action: str) -> int | None:
     async with ClusterAdmin(options.namesrv, access) as admin:
-        return await action(admin, options)
+        return await _ACTIONS[action](admin, options)
 
 
-def run_clock(options: SimpleNamespace) -> int:
-    """Show the message time of brokers, or advance it by `duration`, one line per broker. Returns the exit code."""
-    return server_options.run(options, lambda access: _show_clock(options.namesrv, access, options.duration))
-
-
-async def _show_clock(namesrv: str, access: Access, ms: int | None) -> int:
-    async with ClusterAdmin(namesrv, access) as admin:
-        for name, address in sorted(admin.brokers.items()):
-            now = await (delayed.read_clock(admin, address) if ms is None else delayed.advance_clock(admin, address, ms))
-            kind = "test clock" if now.is_virtual else "the machine's clock"
-            say(f"{name}  {local_time(now.now)}  {now.now}  {kind}")
-    return 0
+async def _clock(admin: ClusterAdmin, options: SimpleNamespace) -> None:
+    """Show the message time of brokers, or advance it by `duration`, one line per broker."""
+    ms = options.duration
+    for name, address in sorted(admin.brokers.items()):
+        now = await (delayed.read_clock(admin, address) if ms is None else delayed.advance_clock(admin, address, ms))
+        kind = "test clock" if now.is_virtual else "the machine's clock"
+        say(f"{name}  {local_time(now.now)}  {now.now}  {kind}")
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -88,7 +84,7 @@ async def _due_range(admin: ClusterAdmin, address: str, options: SimpleNamespace
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> int:
+async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> None:
     table = Table("due", "topic", "queue", "id", "by", "keys", "tag", "bytes", box=None, pad_edge=False)
     count = 0
     async for found in _find(admin, options):
@@ -107,10 +103,9 @@ async def _list(admin: ClusterAdmin, options: SimpleNamespace) -> int:
             )  # fmt: skip
     if count and not options.json:
         Printer(soft_wrap=True, pipe_width=running.PIPE_WIDTH).print(table)
-    return 0
 
 
-async def _show(admin: ClusterAdmin, options: SimpleNamespace) -> int:
+async def _show(admin: ClusterAdmin, options: SimpleNamespace) -> None:
     count = 0
     async for found in _find(admin, options, detailed=True):
         message, count = found.message, count + 1
@@ -130,37 +125,34 @@ async def _show(admin: ClusterAdmin, options: SimpleNamespace) -> int:
         for name, value in rows.items():
             say(f"{name}: {value}")
         say()
-    return 0 if count else _nothing()
+    if not count:
+        raise CommandError(_NOTHING)
 
 
-async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> int:
-    hours: dict[int, int] = {}
-    cancelled = 0
+async def _count(admin: ClusterAdmin, options: SimpleNamespace) -> None:
+    counts = []
     for address in admin.brokers.values():
         begin, end = await _due_range(admin, address, options)
         wanted = CountDelayedRequestHeader(options.topic, begin, min(end, (1 << 63) - 1))
-        counts = await delayed.delayed_counts(admin, address, wanted)
-        cancelled += counts.cancelled
-        for hour, count in counts.hours.items():
-            hours[int(hour)] = hours.get(int(hour), 0) + count
+        counts.append(await delayed.delayed_counts(admin, address, wanted))
+    total = delayed.summed(counts)
+    hours = dict(sorted(total.hours.items(), key=lambda row: int(row[0])))
     if options.json:
-        say(json.dumps({"hours": {str(hour_ms): hours[hour_ms] for hour_ms in sorted(hours)}, "cancelled": cancelled}))
-        return 0
-    for hour_ms in sorted(hours):
-        say(f"{time_text(hour_ms, '%Y-%m-%d %H:00')}  {hours[hour_ms]:>10}")
-    note = f", {cancelled} of them cancelled" if cancelled else ""
+        say(json.dumps({"hours": hours, "cancelled": total.cancelled}))
+        return
+    for hour_ms, count in hours.items():
+        say(f"{time_text(int(hour_ms), '%Y-%m-%d %H:00')}  {count:>10}")
+    note = f", {total.cancelled} of them cancelled" if total.cancelled else ""
     say(f"{'total':<16}  {sum(hours.values()):>10}{note}")
-    return 0
 
 
-async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
+async def _change(admin: ClusterAdmin, options: SimpleNamespace, change: Change, done: str) -> int:
     chosen = [found async for found in _find(admin, options)]
     if not chosen:
-        return _nothing()
-    change, done = _CHANGES[options.action]
+        raise CommandError(_NOTHING)
     about = f"{len(chosen)} message(s), the first due {_moment(chosen[0].message.due_timestamp)}"
-    if not options.yes and not running.is_agreed(about):
-        return 1
+    if not options.yes:
+        running.agree(about)
     failed = 0
     for found in chosen:
         message = found.message
@@ -173,11 +165,6 @@ async def _change(admin: ClusterAdmin, options: SimpleNamespace) -> int:
     return 1 if failed else 0
 
 
-def _nothing() -> int:
-    complain("no such message is pending")
-    return 1
-
-
 def _json(found: Found) -> str:
     document = msgspec.to_builtins(found.message) | {"brokerName": found.broker_name}
     shown = {name: value for name, value in document.items() if value is not None}
@@ -186,3 +173,13 @@ def _json(found: Found) -> str:
 
 def _moment(ms: int) -> str:
     return time_text(ms, "%Y-%m-%d %H:%M:%S.%f")
+
+
+_ACTIONS: Final[dict[str, Callable[[ClusterAdmin, SimpleNamespace], Awaitable[int | None]]]] = {
+    "clock": _clock,
+    "ls": _list,
+    "show": _show,
+    "count": _count,
+    "cancel": partial(_change, change=delayed.cancel, done="cancelled"),
+    "now": partial(_change, change=delayed.deliver_now, done="delivered"),
+}

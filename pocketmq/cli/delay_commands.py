@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from pocketmq.cli.duration import parse_duration_ms
-from pocketmq.cli.server_options import SERVER_OPTIONS, option
+from pocketmq.cli.server_options import SERVER_OPTIONS, YES, option
 from pocketmq.runtime.command_line.commands import Command, Group, Lazy
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 from pocketmq.store_tools.files.value_text import TIME_FORMS, parse_time_ms
@@ -51,20 +51,19 @@ def _command(action: str, *own: click.Option) -> click.Command:
     return Command(action, callback=partial(_run, action), params=params, help=f"{about.capitalize()}.", examples=example)
 
 
-def _run(action: str, **values: Any) -> int:
-    options = SimpleNamespace(action=action, **values)
+def _run(action: str, **values: Any) -> int | None:
+    options = SimpleNamespace(**values)
     if action in ("show", "cancel", "now") and not (options.ids or options.key or options.topic):
         raise click.UsageError("no message is chosen: give an ID, --key or --topic")
     from pocketmq.cli import delay as command
 
-    return command.run(options)
+    return command.run(options, action)
 
 
 _JSON: Final = option("--json", is_flag=True, help="JSON lines.")
-_YES: Final = option("--yes", is_flag=True, help="Do not ask for confirmation.")
 ls = _command("ls", _JSON, option("--limit", type=WholeNumber(0), default=100, help="At most N messages (100)."))
 show, count = _command("show", _JSON), _command("count", _JSON)
-cancel, now = _command("cancel", _YES), _command("now", _YES)
+cancel, now = _command("cancel", YES), _command("now", YES)
 
 delay = Group(
     "delay",

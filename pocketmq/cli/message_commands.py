@@ -40,14 +40,14 @@ pocketmq produce TopicTest -- --not-an-option        a message that begins with 
         option("--count", type=WholeNumber(1), default=1, help="Send each message N times."),
     ],
 )
-def produce(**values: Any) -> int:
+def produce(**values: Any) -> None:
     """Send messages."""
     options = SimpleNamespace(**values)
     if options.delay is not None and options.delay_level:
         raise click.UsageError("--delay and --delay-level both set the delivery time: use only one of them")
     from pocketmq.cli import produce as command
 
-    return command.run(options)
+    command.run(options)
 
 
 @click.command(
@@ -71,7 +71,7 @@ pocketmq consume Orders --group billing
         option("--timeout", type=Number(0), metavar="S", help="End after S seconds without a message."),
     ],
 )
-def consume(**values: Any) -> int:
+def consume(**values: Any) -> int | None:
     """Show messages."""
     from pocketmq.cli import consume as command
 
@@ -93,7 +93,7 @@ pocketmq clock advance 30m
         *SERVER_OPTIONS,
     ],
 )
-def clock(**values: Any) -> int:
+def clock(**values: Any) -> None:
     """Show or advance message time."""
     options = SimpleNamespace(**values)
     if options.action == "read" and options.duration is not None:
@@ -102,4 +102,4 @@ def clock(**values: Any) -> int:
         raise click.UsageError("DURATION is missing: write `pocketmq clock advance 30m`")
     from pocketmq.cli import delay
 
-    return delay.run_clock(options)
+    delay.run(options, "clock")

@@ -25,6 +25,8 @@ def option(*flags: str, **settings: Any) -> click.Option:
     return click.Option(flags, **settings)
 
 
+YES: Final = option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
 SERVER_OPTIONS: Final = (
     option(
         "-n",
@@ -50,8 +52,11 @@ SERVER_OPTIONS: Final = (
 """The options of all commands that connect to servers."""
 
 
-def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, int]]") -> int:
-    """Run `work` and return its exit code. Raises CommandError if a server refuses or cannot be reached, else UsageError."""
+def run(options: SimpleNamespace, work: "Callable[[Access], Coroutine[Any, Any, int | None]]") -> int | None:
+    """Run `work` and return its exit code, or None for 0.
+
+    Raises CommandError if a server refuses or cannot be reached, else UsageError.
+    """
     import asyncio
 
     from pocketmq.remoting.dispatch import RemotingError

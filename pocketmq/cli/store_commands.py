@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from pocketmq.cli.server_options import option
+from pocketmq.cli.server_options import YES, option
 from pocketmq.runtime.command_line.commands import Command, CommandError, Group, Lazy
 from pocketmq.runtime.command_line.option_types import ADDRESS, Checked, OneOf, WholeNumber
 from pocketmq.runtime.error_text import reason
@@ -31,7 +31,6 @@ _commitlog = option(
     "--commitlog", metavar="DIR", help="The log's folder, or several as A,B, if not ROOT/commitlog (storePathCommitLog)."
 )
 _root = click.Argument(["root"], metavar="ROOT", help="The store's folder (storePathRootDir).")
-_yes = option("--yes", is_flag=True, help="Do not ask for confirmation.")
 _filters = (
     option("--topic", metavar="TOPIC", help="Records of this topic."),
     option("--queue", "queue_id", type=WholeNumber(0), help="Queue id."),
@@ -155,7 +154,7 @@ repair = _command(
         help="Move damaged bytes of the log aside, so that the intact records after them are served.",
     ),
     option("--delay-level", metavar="LEVELS", help=_DELAY_LEVEL),
-    _yes,
+    YES,
     help="Repair a store that is not in use. Queues and index are rebuilt from the log, which is authoritative; without an "
     "option both are. The command shows its plan and asks for confirmation, unless --yes is given.",
     examples="pocketmq store repair ~/store\npocketmq store repair ~/store --quarantine --yes",
@@ -168,7 +167,7 @@ rejoin = _command(
     _commitlog,
     option("--master", required=True, type=ADDRESS, help="Address of the new master for clients."),
     option("--older-master", is_flag=True, help="Cut this log even if the master's is older, and lose these messages."),
-    _yes,
+    YES,
     help="Cut the log of a stopped broker back to the point at which it has diverged from the log of its new master, so "
     "that the broker can be started as a slave. The bytes that are cut off are saved in ROOT/quarantine. Records of the "
     "master are read through its port for clients. If the master itself stored the records that would be cut, and has lost "

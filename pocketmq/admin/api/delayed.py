@@ -5,7 +5,8 @@ level, and since 5.x of each topic's timers; `level_counts` and `timer_counts` a
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -76,16 +77,23 @@ async def delayed_messages(admin: Caller, address: str, wanted: QueryDelayedRequ
 
 async def delayed_counts(admin: Caller, address: str, wanted: CountDelayedRequestHeader) -> DelayedCounts:
     """Return the numbers of matching messages of a broker; `wanted` moves on."""
-    total = DelayedCounts()
+    answers = []
     while True:
         answer = await admin.call(address, RequestCode.COUNT_DELAYED, wanted)
-        counts = decode_body(DelayedCounts, answer.body)
-        total.cancelled += counts.cancelled
-        for hour, count in counts.hours.items():
-            total.hours[hour] = total.hours.get(hour, 0) + count
+        answers.append(decode_body(DelayedCounts, answer.body))
         wanted.cursor = _next_cursor(address, answer, wanted.cursor)
         if wanted.cursor is None:
-            return total
+            return summed(answers)
+
+
+def summed(counts: Iterable[DelayedCounts]) -> DelayedCounts:
+    """Return the sums of the numbers of several answers, or of several brokers."""
+    total, hours = DelayedCounts(), Counter[str]()
+    for one in counts:
+        hours.update(one.hours)
+        total.cancelled += one.cancelled
+    total.hours = dict(hours)
+    return total
 
 
 def _next_cursor(address: str, answer: RemotingCommand, before: str | None) -> str | None:
@@ -134,12 +142,12 @@ async def level_delays_ms(admin: AdminClient, address: str) -> dict[int, int]:
         raise AdminError(f"{address}: {wrong}") from None
 
 
-async def timer_counts(admin: AdminClient, address: str) -> dict[str, int] | None:
-    """Return the number of pending timers by topic; None if the broker has no timers, as those of 4.9."""
+async def timer_counts(admin: AdminClient, address: str) -> dict[str, int]:
+    """Return the number of pending timers by topic; none if the broker has no timers, as those of 4.9."""
     with Tolerating(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR):
         metrics = document(await admin.call(address, RequestCode.GET_TIMER_METRICS)).get("timingCount") or {}
         return {topic: int(metric["count"]) for topic, metric in sorted(metrics.items())}
-    return None
+    return {}
 
 
 # --- time -------------------------------------------------------------------------------------------------------------

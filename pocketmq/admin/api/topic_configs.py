@@ -117,9 +117,9 @@ async def topic_at(admin: AdminClient, broker_name: str, address: str, topic: st
     return None if fields is None else TopicAt(broker_name, address, topic_config(fields))
 
 
-async def places_of(admin: AdminClient, topic: str) -> list[TopicAt]:
+def places_of(table: TopicTable, topic: str) -> list[TopicAt]:
     """Return the config of a topic at each broker that has it. Raises AdminError if none has."""
-    places = (await topic_table(admin)).topics.get(topic)
+    places = table.topics.get(topic)
     if not places:
         raise AdminError(f"topic {topic!r} does not exist; `pocketmq topic create {topic}` creates it")
     return places

@@ -18,18 +18,17 @@ from pocketmq.store_tools.transfer.documents import as_export
 _BODY_SHOWN = 60
 
 
-async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _list(admin: AdminClient, options: SimpleNamespace) -> None:
     found = [one for one in await dead_letters.counts(admin) if one.count]
     if options.json:
         document([{"group": one.group, "messages": one.count, "lastTimestamp": one.last_ms or None} for one in found])
-        return 0
+        return
     if not found:
         say("no consumer group has dead letters")
     show(("group", "dead letters", "last"), [(one.group, one.count, moment(one.last_ms)) for one in found])
-    return 0
 
 
-async def _show(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _show(admin: AdminClient, options: SimpleNamespace) -> None:
     found: list[tuple[StoredMessage, bool]] = []
     async for stored in dead_letters.dead_letters(admin, options.group):
         if len(found) == options.limit:
@@ -38,7 +37,7 @@ async def _show(admin: AdminClient, options: SimpleNamespace) -> int:
         found.append((stored, await _is_known(admin, stored)))
     if options.json:
         document([_document(stored, resent) for stored, resent in found])
-        return 0
+        return
     rows = []
     for stored, resent in found:
         message = stored.message
@@ -48,7 +47,6 @@ async def _show(admin: AdminClient, options: SimpleNamespace) -> int:
         about = message.tags or "", message.keys or "", "yes" if resent else "no"
         rows.append((when, message.msg_id, topic, *about, " ".join(body.split())))
     show(("dead since", "id", "topic", "tag", "keys", "resent", "body"), rows)
-    return 0
 
 
 async def _is_known(admin: AdminClient, stored: StoredMessage) -> bool:
@@ -84,8 +82,7 @@ async def _resend(admin: AdminClient, options: SimpleNamespace) -> int:
             raise AdminError(f"group {options.group!r} has no dead letter with the id {', '.join(missing)}")
     if letters and not options.yes:
         about = f"up to {counted(len(letters), 'message')} of group {options.group} go to the original topics again"
-        if not running.is_agreed(about):
-            return 1
+        running.agree(about)
     rows, failed = [], 0
     async for one in dead_letters.resend(admin, letters, options.again):
         if one.failure is not None:
@@ -118,14 +115,14 @@ def _told(stored: StoredMessage, sent: dead_letters.SentAgain | None, as_json: b
     return {"id": msg_id, "topic": sent.topic, "resent": True, **place}
 
 
-async def _export(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _export(admin: AdminClient, options: SimpleNamespace) -> None:
     is_output = options.file == Path("-")
     count = 0
     letters = dead_letters.dead_letters(admin, options.group)
     if is_output:
         async for stored in letters:
             say(_line(stored))
-        return 0
+        return
     first = await anext(letters, None)
     with options.file.open("x", encoding="utf-8") as file:
         if first is not None:
@@ -135,24 +132,22 @@ async def _export(admin: AdminClient, options: SimpleNamespace) -> int:
             file.write(_line(stored) + "\n")
             count += 1
     say(f"wrote {counted(count, 'dead letter')} to {options.file}")
-    return 0
 
 
 def _line(stored: StoredMessage) -> str:
     return escaped_json(json.dumps(as_export(stored.record), ensure_ascii=False))
 
 
-async def _purge(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _purge(admin: AdminClient, options: SimpleNamespace) -> None:
     count = await dead_letters.count_of(admin, options.group)
     if not count:
         say(f"group {options.group} has no dead letters")
-        return 0
+        return
     about = f"{counted(count, 'dead letter')} of group {options.group} are deleted."
-    if not options.yes and not running.is_named(about, options.group):
-        return 1
+    if not options.yes:
+        running.agree_by_name(about, options.group)
     await dead_letters.purge(admin, options.group)
     say(f"deleted {counted(count, 'dead letter')} of group {options.group}")
-    return 0
 
 
 VERBS: Final = {"ls": _list, "show": _show, "resend": _resend, "export": _export, "purge": _purge}

@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from pocketmq.cli.server_options import option
-from pocketmq.cli.verbs.options import JSON, YES, argument, group_of, verb
+from pocketmq.cli.server_options import YES, option
+from pocketmq.cli.verbs.options import JSON, VerbGroup, argument, verb
 from pocketmq.runtime.command_line.option_types import WholeNumber
 
 LIMIT: Final = 100
@@ -67,7 +67,7 @@ purge = _dlq(
     YES,
 )
 
-dlq = group_of(
+dlq = VerbGroup(
     "dlq",
     __name__,
     {

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from pocketmq.cli.server_options import option
-from pocketmq.cli.verbs.options import JSON, WHERE, YES, argument, group_of, verb
+from pocketmq.cli.server_options import YES, option
+from pocketmq.cli.verbs.options import JSON, WHERE, VerbGroup, argument, verb
 from pocketmq.runtime.command_line.option_types import Checked, WholeNumber
 from pocketmq.store_tools.files.value_text import parse_time_ms
 
@@ -79,7 +79,7 @@ delete = _group(
     notes="Stop its consumers before: while one runs, the broker may create the group again.",
 )
 
-group = group_of(
+group = VerbGroup(
     "group",
     __name__,
     {

@@ -16,16 +16,15 @@ from pocketmq.runtime.command_line.commands import say, warn
 _MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
 
 
-async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _list(admin: AdminClient, options: SimpleNamespace) -> None:
     states = [await consumers.group_state(admin, name) for name in await groups.all_groups(admin)]
     if options.json:
         document([_summary_document(one) for one in states])
-        return 0
+        return
     if not states:
         say("there are no consumer groups; `pocketmq group create NAME` creates one")
     rows = [(one.group, mode(one.clients), len(one.clients.connection_set), one.progress.lag) for one in states]
     show(("group", "mode", "members", "lag"), rows)
-    return 0
 
 
 def _summary_document(one: GroupSummary) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def mode(clients: ConsumerConnection) -> str:
     return f"{how}, broadcasting" if clients.message_model == "BROADCASTING" else how
 
 
-async def _create(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _create(admin: AdminClient, options: SimpleNamespace) -> None:
     brokers = await admin.brokers(options.cluster, options.broker)
     present = [name for name in (await groups.all_groups(admin)).get(options.group, {}) if name in brokers]
     if present:
@@ -56,7 +55,6 @@ async def _create(admin: AdminClient, options: SimpleNamespace) -> int:
     for address in brokers.values():
         await groups.create_group(admin, address, config)
     say(f"created consumer group {options.group} at {', '.join(brokers)}")
-    return 0
 
 
 async def _configs_of(admin: AdminClient, group: str) -> dict[str, dict[str, Any]]:
@@ -67,7 +65,7 @@ async def _configs_of(admin: AdminClient, group: str) -> dict[str, dict[str, Any
     return found[group]
 
 
-async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _describe(admin: AdminClient, options: SimpleNamespace) -> None:
     configs = await _configs_of(admin, options.group)
     state = await consumers.group_state(admin, options.group)
     clients = await consumers.clients_of_queues(admin, options.group) if state.clients.connection_set else {}
@@ -89,7 +87,7 @@ async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
                 "subscriptions": [dict(zip(names, one, strict=True)) for one in subscriptions],
             }
         )
-        return 0
+        return
     retries = ", ".join(sorted({str(config.get("retryMaxTimes")) for config in configs.values()})) or NONE
     members_text = counted(len(members), "member")
     say(f"group {options.group}: {members_text}, mode {mode(state.clients)}, lag {state.progress.lag}, retries {retries}")
@@ -100,7 +98,6 @@ async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
     show(("member", "address", "language", "version"), members)
     say()
     show(("subscription", "expression", "type"), subscriptions)
-    return 0
 
 
 def _queue_row(queue: MessageQueue, now: QueueProgress, clients: dict[MessageQueue, str]) -> tuple[object, ...]:
@@ -121,7 +118,7 @@ def _queue_document(queue: MessageQueue, now: QueueProgress, clients: dict[Messa
     }
 
 
-async def _reset(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _reset(admin: AdminClient, options: SimpleNamespace) -> None:
     await _configs_of(admin, options.group)
     target = Target(To(options.to[0]), options.to[1])
     plan = await planned(admin, options.group, options.topic, target, options.queue, options.broker)
@@ -129,14 +126,12 @@ async def _reset(admin: AdminClient, options: SimpleNamespace) -> int:
         if not options.json:
             say("dry run: nothing is changed")
         _show_plan(plan, {}, options.json)
-        return 0
+        return
     if plan.skipped and not options.yes:
-        about = f"group {options.group} skips {counted(plan.skipped, 'message')} of {options.topic} and never gets them"
-        if not running.is_agreed(about):
-            return 1
+        lost = counted(plan.skipped, "message")
+        running.agree(f"group {options.group} skips {lost} of {options.topic} and never gets them")
     done = {(broker_name, queue_id): new for broker_name, queue_id, new in await applied(admin, plan)}
     _show_plan(plan, done, options.json)
-    return 0
 
 
 def _show_plan(plan: Plan, done: dict[tuple[str, int], int], as_json: bool) -> None:
@@ -156,7 +151,7 @@ def _show_plan(plan: Plan, done: dict[tuple[str, int], int], as_json: bool) -> N
         show(("broker", "queue", "offset before", "new offset", "lag"), rows)
 
 
-async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _delete(admin: AdminClient, options: SimpleNamespace) -> None:
     await _configs_of(admin, options.group)
     state = await consumers.group_state(admin, options.group)
     members = len(state.clients.connection_set)
@@ -165,11 +160,9 @@ async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
     if not options.yes:
         dead = counted(await count_of(admin, options.group), "dead letter")
         offsets = f"its offsets in {counted(len(state.progress.queues), 'queue')}"
-        if not running.is_named(f"consumer group {options.group} is deleted with {offsets} and {dead}.", options.group):
-            return 1
+        running.agree_by_name(f"consumer group {options.group} is deleted with {offsets} and {dead}.", options.group)
     topics = await groups.delete_everywhere(admin, options.group)
     say(f"deleted consumer group {options.group}" + (f" with {', '.join(topics)}" if topics else ""))
-    return 0
 
 
 VERBS: Final = {"ls": _list, "create": _create, "describe": _describe, "reset": _reset, "delete": _delete}

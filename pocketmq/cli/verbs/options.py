@@ -11,7 +11,6 @@ from pocketmq.cli.server_options import SERVER_OPTIONS, option
 from pocketmq.runtime.command_line.commands import Command, Group, Lazy
 
 JSON: Final = option("--json", is_flag=True, help="One JSON document, for scripts.")
-YES: Final = option("--yes", is_flag=True, help="Do not ask for confirmation.")
 OTHER_WORDS: Final = {
     "list": "ls",
     "add": "create",
@@ -30,24 +29,16 @@ WHERE: Final = (
 
 
 class VerbGroup(Group):
-    """Commands that also answer to OTHER_WORDS."""
+    """Commands that also answer to OTHER_WORDS. They are in the module `place`, each under its own name."""
+
+    def __init__(self, name: str, place: str, abouts: dict[str, str], **named: Any) -> None:
+        """`abouts`: verb -> what it does."""
+        super().__init__(name, {verb: Lazy(f"{place}:{verb}", about) for verb, about in abouts.items()}, **named)
+        known = [f"{other} ({word})" for other, word in OTHER_WORDS.items() if word in abouts]
+        self.notes = f"Other words for them: {', '.join(known)}."
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, cmd_name if cmd_name in self.rows else OTHER_WORDS.get(cmd_name, cmd_name))
-
-    def other_words(self) -> str:
-        """Return the note of the help about the other words."""
-        known = [f"{other} ({word})" for other, word in OTHER_WORDS.items() if word in self.rows]
-        return f"Other words for them: {', '.join(known)}."
-
-
-def group_of(name: str, place: str, abouts: dict[str, str], help: str, examples: str) -> VerbGroup:
-    """Return the group of verbs that are in the module `place`, each under its own name. `abouts`: verb -> what it does."""
-    group = VerbGroup(
-        name, {verb: Lazy(f"{place}:{verb}", about) for verb, about in abouts.items()}, help=help, examples=examples
-    )
-    group.notes = group.other_words()
-    return group
 
 
 def argument(name: str, help: str, **settings: Any) -> click.Argument:
@@ -72,7 +63,7 @@ def verb(
     return Command(name, callback=callback, params=[*params, *SERVER_OPTIONS], help=help, examples=examples, notes=notes)
 
 
-def _run(place: str, action: str, check: Callable[[SimpleNamespace], None] | None, **values: Any) -> int:
+def _run(place: str, action: str, check: Callable[[SimpleNamespace], None] | None, **values: Any) -> int | None:
     options = SimpleNamespace(**values)
     if check is not None:
         check(options)

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
+import click
 from rich.table import Table
 
 from pocketmq.admin.api.client import AdminClient, AdminError, Unreachable
 from pocketmq.admin.output import Output
 from pocketmq.cli import server_options
 from pocketmq.client.access import Access
-from pocketmq.runtime.command_line.commands import CommandError, say
+from pocketmq.runtime.command_line.commands import FAILURE, CommandError, say
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.runtime.error_text import reason
 from pocketmq.runtime.peer_text import time_text
@@ -23,15 +24,15 @@ PIPE_WIDTH: Final = 240
 NONE: Final = "-"
 """Shown for a value that there is not."""
 
-Work = Callable[[AdminClient, SimpleNamespace], Awaitable[int]]
+Work = Callable[[AdminClient, SimpleNamespace], Awaitable[int | None]]
 
 
-def run(options: SimpleNamespace, work: Work) -> int:
-    """Run a verb and return its exit code. Raises CommandError or UsageError."""
+def run(options: SimpleNamespace, work: Work) -> int | None:
+    """Run a verb and return its exit code, or None for 0. Raises CommandError or UsageError."""
     return server_options.run(options, lambda access: _run(options, access, work))
 
 
-async def _run(options: SimpleNamespace, access: Access, work: Work) -> int:
+async def _run(options: SimpleNamespace, access: Access, work: Work) -> int | None:
     try:
         async with AdminClient(options.namesrv.split(";"), access) as admin:
             await _reach_a_namesrv(admin)
@@ -71,18 +72,18 @@ def document(value: Any) -> None:
     Output(as_json=True).result(value)
 
 
-def is_agreed(about: str) -> bool:
-    """Ask whether to continue. Returns False also at the end of the input."""
-    return _answer(f"{about}: continue? [y/N] ").lower() in ("y", "yes")
+def agree(about: str) -> None:
+    """Ask whether to continue. Any other answer than yes, and the end of the input, ends the command."""
+    if _answer(f"{about}: continue? [y/N] ").lower() not in ("y", "yes"):
+        raise click.exceptions.Exit(FAILURE)
 
 
-def is_named(about: str, name: str) -> bool:
-    """Ask for a name to be typed, because something is lost. Returns False for another text."""
+def agree_by_name(about: str, name: str) -> None:
+    """Ask for a name to be typed, because something is lost. Another text ends the command."""
     say(about, to_errors=True)
-    if _answer(f"Type {name} to continue: ") == name:
-        return True
-    say("nothing is changed", to_errors=True)
-    return False
+    if _answer(f"Type {name} to continue: ") != name:
+        say("nothing is changed", to_errors=True)
+        raise click.exceptions.Exit(FAILURE)
 
 
 def _answer(question: str) -> str:

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from pocketmq.cli.server_options import option
-from pocketmq.cli.verbs.options import JSON, WHERE, YES, argument, group_of, verb
+from pocketmq.cli.server_options import YES, option
+from pocketmq.cli.verbs.options import JSON, WHERE, VerbGroup, argument, verb
 from pocketmq.runtime.command_line.option_types import Checked, OneOf, WholeNumber
 
 QUEUES: Final = 4
@@ -75,7 +75,7 @@ set = _topic(
     check=_check_change,
 )
 
-topic = group_of(
+topic = VerbGroup(
     "topic",
     __name__,
     {

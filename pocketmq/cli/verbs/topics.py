@@ -13,17 +13,16 @@ from pocketmq.cli.verbs.running import counted, document, moment, show
 from pocketmq.runtime.command_line.commands import say
 
 
-async def _list(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _list(admin: AdminClient, options: SimpleNamespace) -> None:
     table = await topic_configs.topic_table(admin)
     found = [await topic_configs.summary(admin, table, name) for name in table.names(options.with_special)]
     if options.json:
         document([_summary_document(one) for one in found])
-        return 0
+        return
     if not found:
         say("there are no topics; `pocketmq topic create NAME` creates one (--all also shows those of the system)")
     headings = "name", "type", "queues", "messages", "brokers"
     show(headings, [(one.topic, one.kind, one.queues, one.messages, ",".join(one.brokers)) for one in found])
-    return 0
 
 
 def _summary_document(one: TopicSummary) -> dict[str, object]:
@@ -31,16 +30,15 @@ def _summary_document(one: TopicSummary) -> dict[str, object]:
     return {**about, "lastMessageTimestamp": one.last_update_ms or None}
 
 
-async def _create(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _create(admin: AdminClient, options: SimpleNamespace) -> None:
     brokers = await admin.brokers(options.cluster, options.broker)
     await topic_configs.create(admin, brokers, options.name, options.queues, options.kind)
     say(f"created topic {options.name} ({options.kind}) with {counted(options.queues, 'queue')} at {', '.join(brokers)}")
-    return 0
 
 
-async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _describe(admin: AdminClient, options: SimpleNamespace) -> None:
     table = await topic_configs.topic_table(admin)
-    places = table.topics.get(options.name) or await topic_configs.places_of(admin, options.name)
+    places = topic_configs.places_of(table, options.name)
     about = await topic_configs.summary(admin, table, options.name)
     rows = await topic_configs.queues_at(admin, places)
     groups = [await group_state(admin, group, options.name) for group in sorted(await groups_of_topic(admin, options.name))]
@@ -53,7 +51,7 @@ async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
                 "groups": [_group_document(one) for one in groups],
             }
         )
-        return 0
+        return
     say(f"topic {about.topic}: {about.kind}, {counted(about.messages, 'message')}, the last {moment(about.last_update_ms)}")
     for one in places:
         config = one.config
@@ -65,7 +63,6 @@ async def _describe(admin: AdminClient, options: SimpleNamespace) -> int:
     if not groups:
         say("no consumer group has consumed it")
     show(("group", "members", "lag"), [(one.group, len(one.clients.connection_set), one.progress.lag) for one in groups])
-    return 0
 
 
 def _queue_row(row: QueueStatus) -> tuple[object, ...]:
@@ -93,9 +90,10 @@ def _group_document(one: GroupSummary) -> dict[str, object]:
     return {"group": one.group, "members": len(one.clients.connection_set), "lag": one.progress.lag}
 
 
-async def _set(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _set(admin: AdminClient, options: SimpleNamespace) -> None:
     wanted = await admin.brokers(options.cluster, options.broker)
-    places = [one for one in await topic_configs.places_of(admin, options.name) if one.broker_name in wanted]
+    table = await topic_configs.topic_table(admin)
+    places = [one for one in topic_configs.places_of(table, options.name) if one.broker_name in wanted]
     if not places:
         raise AdminError(f"topic {options.name!r} is at none of these brokers")
     if not options.yes and options.queues is not None:
@@ -104,29 +102,26 @@ async def _set(admin: AdminClient, options: SimpleNamespace) -> int:
             for row in await topic_configs.queues_at(admin, places)
             if row.queue.queue_id >= options.queues
         )
-        if lost and not running.is_agreed(f"{counted(lost, 'message')} in the queues from {options.queues} on are not read"):
-            return 1
+        if lost:
+            running.agree(f"{counted(lost, 'message')} in the queues from {options.queues} on are not read")
     change = TopicChange(options.queues, PERMS.get(options.perm), options.kind)
     for one in await topic_configs.change(admin, places, change):
         queues = counted(one.config.read_queue_nums, "queue")
         say(f"changed topic {options.name} at {one.broker_name}: {queues}, permission {perm_text(one.config.perm)}")
-    return 0
 
 
-async def _delete(admin: AdminClient, options: SimpleNamespace) -> int:
+async def _delete(admin: AdminClient, options: SimpleNamespace) -> None:
     table = await topic_configs.topic_table(admin)
-    places = table.topics.get(options.name) or await topic_configs.places_of(admin, options.name)
+    places = topic_configs.places_of(table, options.name)
     about = await topic_configs.summary(admin, table, options.name)
     if about.kind in OF_SERVERS[2:]:
         raise AdminError(f"{options.name} is a topic of the system, which cannot be deleted")
     if not options.yes:
         groups = await groups_of_topic(admin, options.name)
         what = f"topic {options.name} at {', '.join(about.brokers)} is deleted with {counted(about.messages, 'message')}"
-        if not running.is_named(f"{what}; consumer groups: {', '.join(groups) or 'none'}.", options.name):
-            return 1
+        running.agree_by_name(f"{what}; consumer groups: {', '.join(groups) or 'none'}.", options.name)
     await topic_configs.delete(admin, options.name, [one.broker_name for one in places])
     say(f"deleted topic {options.name} at {', '.join(about.brokers)}")
-    return 0
 
 
 VERBS: Final = {"ls": _list, "create": _create, "describe": _describe, "set": _set, "delete": _delete}
