@@ -52,7 +52,12 @@ Connect = Callable[[socket.socket, Any], None]
 
 
 class Listener:
-    """Listening sockets of one port. `make` creates the protocol of a connection."""
+    """Listening sockets of one port. `make` creates the protocol of a connection.
+
+    With TLS the port serves plain connections, too, distinguished by their first byte: 0x16 begins a TLS handshake and
+    cannot begin a frame, because the frame would have 350 MB. A plain connection becomes a `Channel` as on any other port,
+    without overhead.
+    """
 
     def __init__(
         self,
@@ -60,11 +65,12 @@ class Listener:
         timers: Timers,
         admission: Admission,
         silent_s: float | None = None,
+        tls: ServerTls | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """`silent_s`: maximum time to wait for the first byte of a connection; None: it is not waited for. `connect` gives a
-        plain connection its protocol; None: the event loop does."""
-        self._make, self._connect_plain = make, connect
+        """`silent_s`: maximum time to wait for the first byte of a connection, needed for TLS; None: it is not waited for.
+        `connect` gives a plain connection its protocol; None: the event loop does."""
+        self._make, self._tls, self._connect_plain = make, tls, connect
         self._timers = timers
         self._admission = admission
         self._loop = asyncio.get_running_loop()
@@ -160,7 +166,15 @@ class Listener:
 
     def _heard(self, accepted: socket.socket, first: bytes) -> None:
         """Create the channel of a connection; `first` is its first byte, if it was waited for."""
-        self._start(accepted)
+        tls, context = self._tls, None
+        if tls is not None and first == HANDSHAKE:
+            context = tls.certificates.context
+        elif tls is not None and tls.is_enforced:
+            log.warning("closing %s: it does not use TLS, but %s", peer_of(accepted), tls.reason)
+            accepted.close()
+            self._left()
+            return
+        self._start(accepted, context)
 
     def _drop_silent(self) -> None:
         """Close the connections that have been silent for too long."""
@@ -180,7 +194,7 @@ class Listener:
         silent.close()
         self._left()
 
-    def _start(self, accepted: socket.socket, context: ssl.SSLContext | None = None) -> None:
+    def _start(self, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
         task = asyncio.ensure_future(self._connect(accepted, context))
         self._connecting[task] = accepted
         if context is not None:
@@ -215,43 +229,11 @@ class Listener:
         return connection
 
     async def _make_channel(self, made: Connection, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
-        if self._connect_plain is None:
-            await self._loop.connect_accepted_socket(lambda: made, accepted)
-        else:
+        if context is None and self._connect_plain is not None:
             self._connect_plain(accepted, made)
-
-
-class TlsListener(Listener):
-    """A listener for TLS and plain connections on the same port, distinguished by their first byte.
-
-    0x16 begins a TLS handshake and cannot begin a frame, because the frame would have 350 MB. A plain connection becomes a
-    `Channel` as on any other port, without overhead.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], Connection],
-        timers: Timers,
-        admission: Admission,
-        silent_s: float,
-        tls: ServerTls,
-        connect: Connect | None = None,
-    ) -> None:
-        super().__init__(make, timers, admission, silent_s, connect)
-        self._tls = tls
-
-    def _heard(self, accepted: socket.socket, first: bytes) -> None:
-        is_tls = first == HANDSHAKE
-        if self._tls.is_enforced and not is_tls:
-            log.warning("closing %s: it does not use TLS, but %s", peer_of(accepted), self._tls.reason)
-            accepted.close()
-            self._left()
             return
-        self._start(accepted, self._tls.certificates.context if is_tls else None)
-
-    async def _make_channel(self, made: Connection, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
         if context is None:
-            await super()._make_channel(made, accepted, None)
+            await self._loop.connect_accepted_socket(lambda: made, accepted)
             return
         # A duplicate for the alert, because the loop closes the socket before it reports a failed handshake.
         with accepted.dup() as kept:
@@ -262,20 +244,6 @@ class TlsListener(Listener):
             except ssl.SSLError as error:
                 send_alert(kept, error)
                 raise
-
-
-def listener_of(
-    tls: ServerTls | None,
-    make: Callable[[], Connection],
-    timers: Timers,
-    admission: Admission,
-    silent_s: float,
-    connect: Connect | None,
-) -> Listener:
-    """Return a listener for plain connections, and for TLS if there is a certificate."""
-    if tls is None:
-        return Listener(make, timers, admission, silent_s, connect)
-    return TlsListener(make, timers, admission, silent_s, tls, connect)
 
 
 def admission_of(limits: ConnectionLimits, timers: Timers, descriptors_kept: int) -> Admission:

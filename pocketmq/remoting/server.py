@@ -27,7 +27,7 @@ from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
-from pocketmq.remoting.listener import Connection, Listener, admission_of, listener_of
+from pocketmq.remoting.listener import Connection, Listener, admission_of
 from pocketmq.remoting.signature import OURSELVES, Sender
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.timers import Timers
@@ -467,7 +467,7 @@ class RemotingServer:
         make, timers = partial(Channel, self.channels, dispatcher), self.channels.timers
         silent_s = min(self.channels.idle_s, self.channels.limits.slow_connection_seconds)
         connect = None if self.channels.sockets is None else self.channels.sockets.connect
-        listener = listener_of(self._tls, make, timers, self._admission, silent_s, connect)
+        listener = Listener(make, timers, self._admission, silent_s, self._tls, connect)
         port = await listener.listen(host, port)
         self.listeners.append(listener)
         return port

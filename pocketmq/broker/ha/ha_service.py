@@ -13,7 +13,7 @@ from typing import Final
 from pocketmq.broker.context import Context
 from pocketmq.broker.ha.ha_connection import HAConnection
 from pocketmq.remoting.allow_list import networks
-from pocketmq.remoting.listener import Listener, TlsListener
+from pocketmq.remoting.listener import Listener
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.admission import Admission
 from pocketmq.runtime.event import Event
@@ -72,17 +72,13 @@ class HAService:
 
     async def start(self, host: str, port: int, tls: ServerTls | None = None) -> None:
         """Listen at `port` (0: any free one; see `port`), also or only for TLS connections. Raises StartError."""
-        admission = self._admission
         timers = self._context.timers
-        if tls is None:
-            self._listener = Listener(lambda: HAConnection(self), timers, admission)
-        else:
-            # Apache's slaves send their first bytes only after haSendHeartbeatInterval.
-            silent_s = self._config.ha_housekeeping_interval / 1000
-            self._listener = TlsListener(lambda: HAConnection(self), timers, admission, silent_s, tls)
+        # Apache's slaves send their first bytes only after haSendHeartbeatInterval.
+        silent_s = None if tls is None else self._config.ha_housekeeping_interval / 1000
+        self._listener = Listener(lambda: HAConnection(self), timers, self._admission, silent_s, tls)
         with listening(host, port, "haListenPort"):
             self.port = await self._listener.listen(host, port)
-        self._timer = self._context.timers.every(LOOK_S, self._look)
+        self._timer = timers.every(LOOK_S, self._look)
 
     def begin_stop(self) -> None:
         """Set `has_successor`: whether a slave can serve consumers in place of this master."""

@@ -15,7 +15,7 @@ from pocketmq.proxy.http2.connection import CONNECTION_WINDOW, Http2Connection
 from pocketmq.proxy.http2.frames import ErrorCode, Setting
 from pocketmq.remoting.fair_share import FairShare
 from pocketmq.remoting.limits import ConnectionLimits, PinnedBytes
-from pocketmq.remoting.listener import Listener, TlsListener
+from pocketmq.remoting.listener import Listener
 from pocketmq.remoting.tls import ServerTls
 from pocketmq.runtime.admission import Admission
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -84,14 +84,7 @@ class Http2Port:
 
     async def listen(self, host: str, port: int) -> int:
         """Listen and return the port. Raises OSError."""
-
-        def make() -> Http2Connection:
-            return Http2Connection(self)
-
-        if self._tls is None:
-            self._listener = _Listener(make, self._timers, self._admission, SILENT_S)
-        else:
-            self._listener = _TlsListener(make, self._timers, self._admission, SILENT_S, self._tls)
+        self._listener = _Listener(lambda: Http2Connection(self), self._timers, self._admission, SILENT_S, self._tls)
         return await self._listener.listen(host, port)
 
     async def close(self, seconds: float) -> None:
@@ -176,7 +169,10 @@ class Http2Port:
 
 
 class _Listener(Listener):
-    """A listener that waits for the whole preface, and makes few connections in one turn of the loop."""
+    """A listener that waits for the whole preface, and makes few connections in one turn of the loop.
+
+    It looks for changed certificates before it makes them.
+    """
 
     def __init__(self, *how: Any) -> None:
         super().__init__(*how)
@@ -195,6 +191,8 @@ class _Listener(Listener):
             self._loop.call_soon(self._make_some)
 
     def _make_some(self) -> None:
+        if self._tls is not None:
+            self._tls.certificates.reload()
         for _ in range(min(len(self._heard_of), MADE_AT_ONCE)):
             super()._heard(*self._heard_of.popleft())
         if self._heard_of:
@@ -205,11 +203,3 @@ class _Listener(Listener):
         for accepted, _ in self._heard_of:
             accepted.close()
         self._heard_of.clear()
-
-
-class _TlsListener(_Listener, TlsListener):
-    """The same for plain and TLS connections. It looks for changed certificates with each new connection."""
-
-    def _make_some(self) -> None:
-        self._tls.certificates.reload()
-        super()._make_some()
