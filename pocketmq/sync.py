@@ -17,6 +17,7 @@ of its own, and may be used by several threads.
 import asyncio
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
@@ -25,7 +26,7 @@ from pocketmq.client import consumer
 from pocketmq.client import producer as asynchronous
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.consuming.consumer_options import ConsumerOptions
-from pocketmq.client.consuming.consumption import Listener, taken_by_loop
+from pocketmq.client.consuming.consumption import Listener, for_thread, taken_by_loop
 from pocketmq.client.consuming.held_queues import Start
 from pocketmq.client.loop_thread import LoopThread
 from pocketmq.client.message import Message, MessageExt
@@ -210,7 +211,7 @@ class PushConsumer(_Client[consumer.PushConsumer]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            self._thread.call_in_own_task(self._client.__aexit__(kind, error, trace))
+            self._thread.call(for_thread(threading.get_ident(), self._client.__aexit__(kind, error, trace)))
         finally:
             self._thread.close()
 
@@ -231,7 +232,7 @@ class PushConsumer(_Client[consumer.PushConsumer]):
         async def next_message() -> MessageExt | None:
             return await anext(messages, None)
 
-        while (message := self._thread.call_in_own_task(next_message())) is not None:
+        while (message := self._thread.call(for_thread(threading.get_ident(), next_message()))) is not None:
             yield message
 
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -16,7 +16,6 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
-        self._own: dict[int, _Worker] = {}
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and return its result. An interrupted caller (Ctrl-C) cancels it.
@@ -36,13 +35,6 @@ class LoopThread:
             future.cancel()
             raise
 
-    def call_in_own_task(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """As `call`, but the coroutines of one calling thread run one after the other in the same task."""
-        worker = self._own.get(threading.get_ident())
-        if worker is None:
-            worker = self._own[threading.get_ident()] = self.call(_Worker.started())
-        return self.call(worker.run(coroutine))
-
     @property
     def is_open(self) -> bool:
         """Whether `close` was not called yet."""
@@ -56,44 +48,6 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-class _Worker:
-    """A task that runs the coroutines of one thread."""
-
-    def __init__(self) -> None:
-        self._work: asyncio.Queue[tuple[Coroutine[Any, Any, Any], asyncio.Future[Any]]] = asyncio.Queue()
-        self._task = asyncio.create_task(self._run_all())
-
-    @classmethod
-    async def started(cls) -> Self:
-        """Return a worker of the running loop."""
-        return cls()
-
-    async def _run_all(self) -> None:
-        while True:
-            coroutine, done = await self._work.get()
-            try:
-                result = await coroutine
-            except asyncio.CancelledError:
-                if not done.cancelled():
-                    raise
-            except Exception as failure:
-                if not done.done():
-                    done.set_exception(failure)
-            else:
-                if not done.done():
-                    done.set_result(result)
-
-    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the task and return its result."""
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._work.put_nowait((coroutine, done))
-        try:
-            return await done
-        except asyncio.CancelledError:
-            self._task.cancel()
-            raise
 
 
 async def _cancel_others() -> None:

@@ -8,7 +8,8 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pocketmq.client.consume_rates import ConsumeRates
@@ -19,6 +20,7 @@ log = logging.getLogger("client")
 
 Listener = Callable[[MessageExt], Awaitable[None] | None]
 P = TypeVar("P")
+T = TypeVar("T")
 
 DEAD_LETTER: Final = -1
 """Delay level that sends a message to the dead-letter topic at once."""
@@ -34,6 +36,21 @@ class ReconsumeLater(Exception):
     def __init__(self, delay_level: int = 0) -> None:
         super().__init__(f"consume later, delay level {delay_level}")
         self.delay_level = delay_level
+
+
+_thread: ContextVar[int | None] = ContextVar("thread", default=None)
+
+
+def _owner() -> object:
+    """Return the owner of the loops of the calling code: the task, or the thread that it works for (`for_thread`)."""
+    thread = _thread.get()
+    return asyncio.current_task() if thread is None else thread
+
+
+async def for_thread(thread: int, work: Coroutine[Any, Any, T]) -> T:
+    """Do a step of the loops of a thread, to which each such step is a task of its own."""
+    _thread.set(thread)
+    return await work
 
 
 def taken_by_loop(message: MessageExt) -> None:
@@ -139,9 +156,9 @@ class Consumption(Generic[P]):
         return MessageLoop(self, self._auto_ack)
 
     async def begin_turn(self, loop: "MessageLoop[P]") -> None:
-        """End the last messages of the calling task's loops, also of those that it has left, and note its present loop."""
+        """End the last messages of the caller's loops, also of those that it has left, and note its present loop."""
         await self.end_loops(is_clean=True)
-        loop.task = asyncio.current_task()
+        loop.owner = _owner()
         self._loops.append(loop)
 
     async def take(self) -> MessageExt:
@@ -194,8 +211,9 @@ class Consumption(Generic[P]):
     # End
 
     async def end_loops(self, is_clean: bool) -> None:
-        """End the loops of the calling task: with `is_clean` their last messages are consumed, else they are given up."""
-        own = [loop for loop in self._loops if loop.task is asyncio.current_task()]
+        """End the loops of the caller: with `is_clean` their last messages are consumed, else they are given up."""
+        owner = _owner()
+        own = [loop for loop in self._loops if loop.owner == owner]
         self._loops = [loop for loop in self._loops if loop not in own]
         for loop in own:
             await loop.end(is_clean)
@@ -214,8 +232,8 @@ class MessageLoop(Generic[P]):
     def __init__(self, consumption: Consumption[P], auto_ack: bool) -> None:
         self._consumption, self._auto_ack = consumption, auto_ack
         self._last: MessageExt | None = None
-        self.task: asyncio.Task[Any] | None = None
-        """The task that runs the loop."""
+        self.owner: object = None
+        """The task that runs the loop, or the number of the thread."""
 
     def __aiter__(self) -> Self:
         return self
