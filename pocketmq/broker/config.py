@@ -14,6 +14,7 @@ from typing import Final
 from pocketmq.metrics.config import MetricsConfig
 from pocketmq.remoting.allow_list import networks
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.hosts import local_address
 from pocketmq.remoting.limits import ConnectionLimits
 from pocketmq.remoting.tls import TlsMode
 from pocketmq.runtime.apache_keys import BROKER_KEYS
@@ -315,7 +316,7 @@ def advertised_host(config: BrokerConfig) -> AdvertisedHost:
     bound = _address(config.bind_address, "bindAddress")
     name = config.broker_ip1
     if name is None:
-        name = _first_address() if bound.is_unspecified else config.bind_address
+        name = local_address() if bound.is_unspecified else config.bind_address
     address = _address(name, "brokerIP1")
     if address.is_unspecified:
         raise StartError(f"brokerIP1={name}: clients cannot connect to that; give an address of this machine")
@@ -336,16 +337,6 @@ def _address(host: str, key: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addre
         return ipaddress.ip_address(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as error:
         raise StartError(f"{key}={host}: unknown host ({error})") from error
-
-
-def _first_address() -> str:
-    """Return this machine's address for connections to other machines; loopback if it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # documentation range; connecting a datagram socket sends nothing
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 def check(config: BrokerConfig, store_config: MessageStoreConfig) -> None:

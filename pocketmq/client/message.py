@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -28,6 +29,7 @@ from pocketmq.client.message_check import (
     check_user_properties,
     joined_keys,
 )
+from pocketmq.remoting import hosts
 from pocketmq.store.format.message import COMPRESSED_FLAG
 from pocketmq.store.format.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.store.format.record import Record, decode_record
@@ -245,16 +247,5 @@ def unique_id() -> str:
     return (socket.inet_aton(local_address()) + _process_id_part + tail).hex().upper()
 
 
-_local_address: list[str] = []
-
-
-def local_address() -> str:
-    """Return this machine's IPv4 address, as used in ids; no packet is sent to find it."""
-    if not _local_address:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect(("192.0.2.1", 9))
-                _local_address.append(probe.getsockname()[0])
-            except OSError:
-                _local_address.append("127.0.0.1")
-    return _local_address[0]
+local_address = cache(hosts.local_address)
+"""Return this machine's IPv4 address, as used in ids."""

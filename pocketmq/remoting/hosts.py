@@ -1,6 +1,7 @@
-"""Addresses of peers as text and in the form of message records."""
+"""Addresses of peers as text and in the form of message records, and the address of this machine."""
 
 import ipaddress
+import socket
 import struct
 
 
@@ -15,3 +16,13 @@ def plain_host(host: str) -> str:
 def pack_host(host: str, port: int) -> bytes:
     """Return address (4 or 16 bytes) and port (i32) in the form of message records and offsetMsgIds."""
     return ipaddress.ip_address(host).packed + struct.pack(">i", port)
+
+
+def local_address() -> str:
+    """Return this machine's IPv4 address for connections to other machines; loopback if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # documentation range; connecting a datagram socket sends nothing
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
