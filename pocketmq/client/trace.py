@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pocketmq.client.consuming.consume_hook import ConsumeContext
@@ -62,37 +61,25 @@ def pub(
     return TraceRecord(text, (*result.msg_id.split(","), *keys.split()))
 
 
-def sub_before(group: str, messages: Sequence[MessageExt], request_id: str, began_ms: int) -> TraceRecord:
-    """Return the record of messages that are given to a listener together. `request_id` joins it with its SubAfter."""
-    text = "".join(
-        _event(SUB_BEFORE, began_ms, _region(one), group, request_id, one.msg_id, one.reconsume_times, one.keys or "")
-        for one in messages
-    )
-    return TraceRecord(text, _keys(messages))
+def sub_before(group: str, message: MessageExt, request_id: str, began_ms: int) -> TraceRecord:
+    """Return the record of a message that is given to a listener. `request_id` joins it with its SubAfter."""
+    region, keys = message.properties.get("MSG_REGION", "DefaultRegion"), message.keys or ""
+    text = _event(SUB_BEFORE, began_ms, region, group, request_id, message.msg_id, message.reconsume_times, keys)
+    return TraceRecord(text, (message.msg_id, *keys.split()))
 
 
 def sub_after(
-    group: str, messages: Sequence[MessageExt], request_id: str, end_ms: int, cost_ms: int, succeeded: bool, code: int = 0
+    group: str, message: MessageExt, request_id: str, end_ms: int, cost_ms: int, succeeded: bool, code: int = 0
 ) -> TraceRecord:
     """Return the record of a listener's end. `code`: 0 success, 1 timeout, 2 exception, 3 null, 4 failed."""
-    text = "".join(
-        _event(SUB_AFTER, request_id, one.msg_id, cost_ms, succeeded, one.keys or "", code, end_ms, group)
-        for one in messages
-    )
-    return TraceRecord(text, _keys(messages))
-
-
-def _region(message: MessageExt) -> str:
-    return message.properties.get("MSG_REGION", "DefaultRegion")
+    keys = message.keys or ""
+    text = _event(SUB_AFTER, request_id, message.msg_id, cost_ms, succeeded, keys, code, end_ms, group)
+    return TraceRecord(text, (message.msg_id, *keys.split()))
 
 
 def is_wanted(message: MessageExt) -> bool:
     """Return whether the broker wants the consumption of a message to be traced."""
     return message.properties.get("TRACE_ON") != "false"
-
-
-def _keys(messages: Sequence[MessageExt]) -> tuple[str, ...]:
-    return tuple(key for one in messages for key in (one.msg_id, *(one.keys or "").split()))
 
 
 class TraceWriter:
@@ -160,14 +147,14 @@ class TraceHook:
     def before_consume(self, context: ConsumeContext) -> None:
         """Note that a message is given to its listener."""
         if is_wanted(context.message):
-            self.writer.add(sub_before(context.group, [context.message], _request_id(context), context.began_ms))
+            self.writer.add(sub_before(context.group, context.message, _request_id(context), context.began_ms))
 
     def after_consume(self, context: ConsumeContext) -> None:
         """Note how it ended."""
         if is_wanted(context.message):
             is_ok = context.failure is None
             code, cost_ms = 0 if is_ok else EXCEPTION, int(context.spent_ms)
-            record = sub_after(context.group, [context.message], _request_id(context), now_ms(), cost_ms, is_ok, code)
+            record = sub_after(context.group, context.message, _request_id(context), now_ms(), cost_ms, is_ok, code)
             self.writer.add(record)
 
 

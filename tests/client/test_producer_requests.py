@@ -97,8 +97,8 @@ async def test_trace_records_of_a_consumption(cluster: Cluster) -> None:
         sent = await producer.send("T", b"x", keys="k")
         await reader.queues("T")
         (message,) = (await reader.pull(sent.queue, 0)).messages
-    before = trace.sub_before("g", [message], "r1", 1000)
+    before = trace.sub_before("g", message, "r1", 1000)
     assert before.text == f"SubBefore\x011000\x01DefaultRegion\x01g\x01r1\x01{sent.msg_id}\x010\x01k\x02"
-    after = trace.sub_after("g", [message], "r1", 1100, 100, succeeded=False, code=4)
+    after = trace.sub_after("g", message, "r1", 1100, 100, succeeded=False, code=4)
     assert after.text == f"SubAfter\x01r1\x01{sent.msg_id}\x01100\x01false\x01k\x014\x011100\x01g\x02"
     assert before.keys == after.keys == (sent.msg_id, "k")
