@@ -3,9 +3,8 @@ about one of them: its ack, and the change of its invisible time.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from pocketmq.client.message import MessageExt, decode_records, records_of
+from pocketmq.client.message import MessageExt, decode_records
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.handles.pop_handle import Handle, retry_flag, retry_topic_of
 from pocketmq.remoting.headers.pop import (
@@ -14,41 +13,22 @@ from pocketmq.remoting.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
     PopMessageResponseHeader,
 )
-from pocketmq.store.format.properties import decode_properties
 from pocketmq.store.format.record import Record
 
 POP_CK = "POP_CK"
 
 
-class PoppedRecord(NamedTuple):
-    """One record; `reconsume_times` counts its earlier deliveries to the group."""
-
-    record: Record
-    properties: dict[str, str]
-    handle: Handle
-    reconsume_times: int
-
-
-def popped_records(answer: RemotingCommand, broker_name: str) -> Iterator[PoppedRecord]:
-    """Yield the records of a pop. Raises ValueError if the answer is not consistent."""
-    pop = _Pop(answer, broker_name)
-    for record in records_of(answer.body):
-        properties = decode_properties(record.properties)
-        handle = pop.handle(record, properties)
-        yield PoppedRecord(record, properties, handle, pop.times(record, handle))
-
-
 def popped_messages(answer: RemotingCommand, broker_name: str) -> Iterator[tuple[MessageExt, Handle]]:
-    """Yield the messages of a pop as a client gives them to its user, each with its handle. Raises as `popped_records`."""
-    pop = _Pop(answer, broker_name)
+    """Yield the messages of a pop as a client gives them to its user, each with its handle. Raises as `PopAnswer`."""
+    pop = PopAnswer(answer, broker_name)
     for record, message in decode_records(answer.body, broker_name):
         handle = pop.handle(record, message.properties)
         message.reconsume_times = pop.times(record, handle)
         yield message, handle
 
 
-class _Pop:
-    """The header of an answer to a pop."""
+class PopAnswer:
+    """The header of an answer to a pop. Raises ValueError if the answer is not consistent."""
 
     def __init__(self, answer: RemotingCommand, broker_name: str) -> None:
         self._header = answer.header(PopMessageResponseHeader)

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-from pocketmq.client.consuming.popped import popped_records
+from pocketmq.client.consuming.popped import PopAnswer
+from pocketmq.client.message import records_of
 from pocketmq.proxy.clients.receipt import Receipt
 from pocketmq.proxy.messages.outgoing import message_id
 from pocketmq.remoting.command import RemotingCommand
-from pocketmq.store.format.properties import TAGS
+from pocketmq.store.format.properties import TAGS, decode_properties
 from pocketmq.store.format.record import Record
 
 
@@ -31,7 +32,10 @@ class PoppedMessage(NamedTuple):
 
 def popped_messages(answer: RemotingCommand, broker_name: str) -> list[PoppedMessage]:
     """Return the messages of a pop. Raises ValueError if the answer is not consistent."""
-    return [
-        PoppedMessage(one.record, one.properties, Receipt(one.handle, one.record.physical_offset), one.reconsume_times)
-        for one in popped_records(answer, broker_name)
-    ]
+    pop, found = PopAnswer(answer, broker_name), list[PoppedMessage]()
+    for record in records_of(answer.body):
+        properties = decode_properties(record.properties)
+        handle = pop.handle(record, properties)
+        receipt = Receipt(handle, record.physical_offset)
+        found.append(PoppedMessage(record, properties, receipt, pop.times(record, handle)))
+    return found
