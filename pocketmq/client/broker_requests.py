@@ -58,14 +58,14 @@ def _member(asked: "ClientInstance", group: str) -> "GroupMember":
 def notify_consumer_ids_changed(asked: "ClientInstance", request: Request[ConsumerGroupRequestHeader]) -> None:
     """Trigger a new allocation of the queues. The request is oneway."""
     if asked.member is not None:
-        asked.member.allocate_now()
+        asked.member.rebalancing.allocate_now()
 
 
 def reset_consumer_client_offset(asked: "ClientInstance", request: Request[ResetOffsetRequestHeader]) -> None:
     """Continue at the offsets in the body, a map with queues as keys or a list. The request is oneway."""
     member = _member(asked, request.header.group)
     try:
-        member.reset_offsets(_offsets_of(request.body))
+        member.rebalancing.reset_offsets(_offsets_of(request.body))
     except (ValueError, KeyError, TypeError) as error:
         log.warning("a broker sent offsets that cannot be read: %s", clipped(error))
 

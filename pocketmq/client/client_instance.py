@@ -165,19 +165,19 @@ class ClientInstance:
                 "is reachable from here; otherwise set brokerIP1 in broker.conf, or --advertise of `pocketmq up`"
             ) from failure
 
-    async def heartbeat(self) -> None:
-        """Send a heartbeat to every known broker; those that are unreachable or refuse it are skipped."""
-        await self._heartbeat()
-
     async def introduce(self, topic: str) -> None:
         """Send a heartbeat to those brokers, of `topic` and others, that had none over their connection.
 
         Afterwards they can send requests to this client.
         """
         await self.routes.publish_queues(topic)
-        await self._heartbeat(only_new=True)
+        await self.heartbeat(only_new=True)
 
-    async def _heartbeat(self, only_new: bool = False) -> None:
+    async def heartbeat(self, only_new: bool = False) -> None:
+        """Send a heartbeat to every known broker; those that are unreachable or refuse it are skipped.
+
+        `only_new`: to those alone that had none over their connection.
+        """
         data = HeartbeatData(self.client_id)
         if self.producer_group is not None:
             data.producer_data_set = [ProducerData(self.producer_group)]

@@ -21,12 +21,11 @@ Brokers also ask what a consumer does, have it consume one message, and reset it
 """
 
 import time
-from typing import Final
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.broker_requests import CR_SUCCESS, CR_THROW_EXCEPTION, ConsumeMessageDirectlyResult
 from pocketmq.client.client_instance import ClientInstance
-from pocketmq.client.consuming.consumer_options import DEFAULT_INSTANCE, ConsumerOptions
+from pocketmq.client.consuming.consumer_options import DEFAULT_INSTANCE, DEFAULTS, ConsumerOptions
 from pocketmq.client.consuming.consumption import Consumption, taken_by_loop
 from pocketmq.client.consuming.group_member import GroupMember
 from pocketmq.client.consuming.held_queues import HeldQueues, Start, check_start, from_where
@@ -44,8 +43,6 @@ from pocketmq.remoting.bodies import CheckClientRequestBody, ConsumerData, Messa
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX, clipped
 
-_DEFAULTS: Final = ConsumerOptions()
-
 
 class PushConsumer(Listening[ProcessQueue], GroupMember):
     """A member of a consumer group. `start` ("first", "last", or a time in ms) applies to a group without offsets."""
@@ -60,7 +57,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
         ordered: bool = False,
         broadcast: bool = False,
         concurrency: int | None = None,
-        options: ConsumerOptions = _DEFAULTS,
+        options: ConsumerOptions = DEFAULTS,
     ) -> None:
         """`ordered`: queues are locked at the brokers, and a failed message is consumed again before the later ones.
 
@@ -122,7 +119,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
             self._subscriptions[retry_topic] = subscription(retry_topic, "*")
         if not self._consumption.has_listeners:
             self._queues.release_timeout_s = self._options.release_timeout_s
-        await self._rebalancing.start()
+        await self.rebalancing.start()
         self._lifecycle.start()
 
     async def _check_expressions(self) -> None:
@@ -142,7 +139,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
         if not self._lifecycle.begin_close():
             return
         await self._consumption.end_loops(is_clean=False)
-        await self._rebalancing.stop()
+        await self.rebalancing.stop()
         self._queues.ready.close()
         await self._queues.drop(list(self._queues.held))
         await self._consumption.close()
@@ -150,7 +147,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
 
     def finish(self) -> None:
         """Take no further message, not even pulled ones; `close` must still be called. May be called by a listener."""
-        self._rebalancing.finish()
+        self.rebalancing.is_finishing = True
         for work in self._queues.held.values():
             work.drop()
 

@@ -14,7 +14,7 @@ from typing import Final
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
 from pocketmq.client.consume_rates import ConsumeRates
-from pocketmq.client.consuming.consumer_options import ConsumerOptions
+from pocketmq.client.consuming.consumer_options import DEFAULTS, ConsumerOptions
 from pocketmq.client.consuming.consumption import Consumption
 from pocketmq.client.consuming.held_queues import PAUSE_S, cancelled, from_where
 from pocketmq.client.consuming.listening import Listening
@@ -43,7 +43,6 @@ INVISIBLE_MIN_MS: Final = 5_000
 POP_COUNT_MAX: Final = 32
 _INIT_MODE: Final = {"first": 0, "last": 1}
 _EMPTY: Final = (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
-_DEFAULTS: Final = ConsumerOptions()
 
 
 class PopConsumer(Listening[Popped]):
@@ -58,7 +57,7 @@ class PopConsumer(Listening[Popped]):
         *,
         concurrency: int = 1,
         invisible_ms: int = INVISIBLE_MS,
-        options: ConsumerOptions = _DEFAULTS,
+        options: ConsumerOptions = DEFAULTS,
     ) -> None:
         """`concurrency`: number of messages consumed at the same time. `invisible_ms`: time after which the messages of a
         client that died are handed out again.

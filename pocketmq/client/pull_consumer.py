@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from pocketmq.client.access import PLAIN, Access
 from pocketmq.client.client_instance import ClientInstance
-from pocketmq.client.consuming.consumer_options import ConsumerOptions
+from pocketmq.client.consuming.consumer_options import DEFAULTS, ConsumerOptions
 from pocketmq.client.consuming.group_member import GroupMember
 from pocketmq.client.consuming.held_queues import HeldQueues, Start, check_start, from_where
 from pocketmq.client.consuming.offset_stores import BrokerOffsets
@@ -32,7 +32,6 @@ from pocketmq.client.message_check import check_group
 from pocketmq.remoting.bodies import ConsumerData, MessageQueue, SubscriptionData
 
 POLL_COUNT_MAX: Final = 500
-_DEFAULTS: Final = ConsumerOptions()
 
 
 class PullConsumer(QueueRequests, GroupMember):
@@ -50,7 +49,7 @@ class PullConsumer(QueueRequests, GroupMember):
         *,
         start: Start = "last",
         auto_commit: bool = True,
-        options: ConsumerOptions = _DEFAULTS,
+        options: ConsumerOptions = DEFAULTS,
     ) -> None:
         """`auto_commit`: consumer offsets are stored every 5 s, and at the end; else by `commit` only."""
         check_start(start)
@@ -93,7 +92,7 @@ class PullConsumer(QueueRequests, GroupMember):
             return
         for work, message in self._polled:
             work.put_back(message)
-        await self._rebalancing.stop()
+        await self.rebalancing.stop()
         self._queues.ready.close()
         await self._queues.drop(list(self._queues.held))
         self._lifecycle.close()
@@ -145,7 +144,7 @@ class PullConsumer(QueueRequests, GroupMember):
     def pause(self, *queues: MessageQueue) -> None:
         """Return no more messages of these queues until `resume`. Raises ValueError as `seek`."""
         for queue in queues:
-            self._queues.pause(self._work(queue))
+            self._work(queue).is_paused = True
 
     def resume(self, *queues: MessageQueue) -> None:
         """Undo `pause`. Raises ValueError as `seek`."""
@@ -212,7 +211,7 @@ class PullConsumer(QueueRequests, GroupMember):
         if queue is not None:
             if consumer_offset is None:
                 raise TypeError("commit(queue, consumer_offset) takes both, or none")
-            await super().commit(queue, consumer_offset)
+            await self.commit_somewhere(queue, consumer_offset)
             return
         self._lifecycle.check_not_closed()
         self._finish_polled()
@@ -235,7 +234,7 @@ class PullConsumer(QueueRequests, GroupMember):
             elif self._subscriptions:
                 for topic in self._subscriptions:
                     await self.instance.routes.refresh(topic)
-                await self._rebalancing.start(commits=self._auto_commit)
+                await self.rebalancing.start(commits=self._auto_commit)
             else:
                 raise RuntimeError("the consumer has no queue: call subscribe(topic) or assign(queues) first")
             self._is_joined = True

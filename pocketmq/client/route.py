@@ -79,7 +79,7 @@ class Routes:
         if not namesrv_addresses:
             raise ValueError("no name server is given: use HOST:PORT, several separated by ';'")
         self._remoting = remoting
-        self._namesrv_addresses = random.sample(namesrv_addresses, len(namesrv_addresses))
+        self.namesrv_addresses = random.sample(namesrv_addresses, len(namesrv_addresses))
         self._by_topic: dict[str, TopicRouteData] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._sources: dict[str, str] = {}
@@ -92,11 +92,6 @@ class Routes:
     def masters(self) -> list[str]:
         """Names of the brokers with a master in any known route."""
         return [name for name, data in self._brokers.items() if MASTER_ID in data.broker_addrs]
-
-    @property
-    def namesrv_addresses(self) -> list[str]:
-        """Return the addresses of the name servers."""
-        return list(self._namesrv_addresses)
 
     def heartbeat_addresses(self, with_slaves: bool) -> set[str]:
         """Addresses of the masters in all known routes, and of their slaves, which serve consumers only."""
@@ -138,7 +133,7 @@ class Routes:
         """Fetch the route from a name server."""
         header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-        address, answer = await ask_namesrv(self._remoting, self._namesrv_addresses, code, header)
+        address, answer = await ask_namesrv(self._remoting, self.namesrv_addresses, code, header)
         try:
             route = decode_body(TopicRouteData, answer.body)
         except ValueError as wrong:
@@ -159,21 +154,16 @@ class Routes:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             route, queues_max = await self.refresh(DEFAULT_TOPIC), 4
-        return queues_of(
-            topic,
-            (
-                (data.broker_name, min(data.write_queue_nums, queues_max or data.write_queue_nums))
-                for data in route.queue_datas
-                if data.perm & WRITE and self._has_master(route, data.broker_name)
-            ),
+        with_master = {data.broker_name for data in route.broker_datas if MASTER_ID in data.broker_addrs}
+        counts = (
+            (data.broker_name, min(data.write_queue_nums, queues_max or data.write_queue_nums))
+            for data in route.queue_datas
+            if data.perm & WRITE and data.broker_name in with_master
         )
+        return queues_of(topic, counts)
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues, in the order that all clients of a group use."""
         route = await self.route(topic)
         counts = ((data.broker_name, data.read_queue_nums) for data in route.queue_datas if data.perm & READ)
         return sorted(queues_of(topic, counts), key=queue_order)
-
-    @staticmethod
-    def _has_master(route: TopicRouteData, broker_name: str) -> bool:
-        return any(data.broker_name == broker_name and MASTER_ID in data.broker_addrs for data in route.broker_datas)

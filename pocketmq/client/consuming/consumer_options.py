@@ -66,3 +66,6 @@ class ConsumerOptions:
             "maxReconsumeTimes": str(RECONSUME_MAX if self.max_reconsume_times is None else self.max_reconsume_times),
             "pullBatchSize": str(self.pull_batch_size),
         }
+
+
+DEFAULTS: Final = ConsumerOptions()

@@ -20,7 +20,7 @@ class GroupMember:
     ) -> None:
         self.instance = instance
         self.group = group
-        self._queues, self._rebalancing, self._options = queues, rebalancing, options
+        self._queues, self.rebalancing, self._options = queues, rebalancing, options
         self._started_ms = now_ms()
         instance.consumer_data = self._consumer_data
         instance.member = self
@@ -28,14 +28,6 @@ class GroupMember:
     def _consumer_data(self) -> ConsumerData:
         """Return the group's entry in heartbeats."""
         raise NotImplementedError
-
-    def allocate_now(self) -> None:
-        """Allocate the queues again at once."""
-        self._rebalancing.allocate_now()
-
-    def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Continue allocated queues at these consumer offsets, after the messages in hand."""
-        self._rebalancing.reset_offsets(offsets)
 
     def offsets(self, topic: str) -> dict[MessageQueue, int]:
         """Return the consumer offsets of the allocated queues of a topic, as far as they are known."""

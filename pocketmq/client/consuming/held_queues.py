@@ -194,10 +194,6 @@ class HeldQueues:
         self.ready.released(work)
         asyncio.get_running_loop().call_later(suspend_s, self.resume, work)
 
-    def pause(self, work: ProcessQueue) -> None:
-        """Neither pull from a queue nor hand out its messages until `resume`."""
-        work.is_paused = True
-
     def resume(self, work: ProcessQueue) -> None:
         """Continue a paused queue."""
         work.is_paused = False

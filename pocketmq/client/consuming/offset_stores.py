@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -20,16 +20,6 @@ log = logging.getLogger("client")
 LOCAL_FOLDER: Final = ".rocketmq_offsets"
 
 
-class OffsetStore(Protocol):
-    """Consumer offsets of one group."""
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the consumer offset of a queue, None if it has none."""
-
-    async def commit(self, works: Iterable[ProcessQueue]) -> None:
-        """Store the consumer offsets of queues, as far as they have changed. Failures are logged."""
-
-
 class BrokerOffsets:
     """Offsets at the brokers, at a slave while the master cannot be reached."""
 
@@ -39,9 +29,11 @@ class BrokerOffsets:
         self._failures = RefusalLog(log)  # by broker
 
     async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the consumer offset of a queue, None if it has none."""
         return await self._requests.committed(queue, zero_if_new=self._zero_if_new)
 
     async def commit(self, works: Iterable[ProcessQueue]) -> None:
+        """Store the consumer offsets of queues, as far as they have changed. Failures are logged."""
         for work in list(works):
             offset_now = work.consumer_offset
             if offset_now < 0 or offset_now == work.committed_offset:
@@ -109,6 +101,10 @@ class LocalOffsets:
         if self.path.exists():
             os.replace(self.path, self._backup)
         os.replace(unfinished, self.path)
+
+
+OffsetStore = BrokerOffsets | LocalOffsets
+"""Consumer offsets of one group."""
 
 
 def _parsed(data: bytes) -> dict[MessageQueue, int]:

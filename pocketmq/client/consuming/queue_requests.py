@@ -102,8 +102,9 @@ class QueueRequests:
             expression_type=expression_type,
         )
         slave_header = msgspec.structs.replace(header, sys_flag=header.sys_flag & ~_COMMIT)  # slaves store no offsets
-        answer, broker = await self._invoke(
-            queue,
+        await self.instance.routes.route(queue.topic)
+        answer, broker = await self.instance.invoke_any(
+            queue.broker_name,
             RequestCode.PULL_MESSAGE,
             header,
             slave_header,
@@ -127,18 +128,11 @@ class QueueRequests:
             broker.is_slave and is_refused,
         )
 
-    async def _invoke(
-        self,
-        queue: MessageQueue,
-        code: int,
-        header: CommandHeader,
-        slave_header: CommandHeader | None = None,
-        first_id: str = MASTER_ID,
-        timeout_s: float = 3.0,
-    ) -> tuple[RemotingCommand, BrokerAddress]:
+    async def _invoke(self, queue: MessageQueue, code: int, header: CommandHeader) -> tuple[RemotingCommand, BrokerAddress]:
         """As `ClientInstance.invoke_any`, at the brokers of a queue."""
+        self._lifecycle.check_not_closed()
         await self.instance.routes.route(queue.topic)
-        return await self.instance.invoke_any(queue.broker_name, code, header, slave_header, first_id, timeout_s)
+        return await self.instance.invoke_any(queue.broker_name, code, header)
 
     def _suggest(self, queue: MessageQueue, broker_id: str) -> None:
         if broker_id == MASTER_ID:
@@ -151,20 +145,17 @@ class QueueRequests:
 
         Brokers answer 0 for a new group if all messages of the queue are recent; those of 4.9 even without `zero_if_new`.
         """
-        self._lifecycle.check_not_closed()
         header = QueryConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, None if zero_if_new else False)
         answer, _ = await self._invoke(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         return _checked(answer, queue).header(OffsetResponseHeader).offset
 
-    async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's consumer offset, at a slave while the master cannot be reached."""
-        await self.commit_somewhere(queue, consumer_offset)
-
     async def commit_somewhere(self, queue: MessageQueue, consumer_offset: int) -> bool:
-        """As `commit`; return whether the master stored it. If not, store it again: masters copy none from slaves."""
-        self._lifecycle.check_not_closed()
+        """Store the group's consumer offset, at a slave while the master cannot be reached.
+
+        Returns whether the master stored it. If not, store it again: masters copy none from slaves.
+        """
         header = UpdateConsumerOffsetRequestHeader(self.group, queue.topic, queue.queue_id, consumer_offset)
         answer, broker = await self._invoke(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
         _checked(answer, queue)
@@ -184,7 +175,6 @@ class QueueRequests:
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def _offset(self, queue: MessageQueue, code: int, header: QueueRequestHeader | SearchOffsetRequestHeader) -> int:
-        self._lifecycle.check_not_closed()
         answer, _ = await self._invoke(queue, code, header)
         return _checked(answer, queue).header(OffsetResponseHeader).offset
 

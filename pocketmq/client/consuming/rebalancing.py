@@ -46,7 +46,8 @@ class Rebalancing:
         """Held queue -> consumer offset at which a broker has asked to continue."""
         self._now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._is_finishing = False
+        self.is_finishing = False
+        """Whether no further queues are taken."""
 
     async def start(self, commits: bool = True) -> None:
         """Join the group. Raises RemotingError if a topic is unknown, ConnectionError if no server answers."""
@@ -60,12 +61,8 @@ class Rebalancing:
 
     async def stop(self) -> None:
         """Allocate no more queues; the held ones are kept."""
-        self._is_finishing = True
+        self.is_finishing = True
         await cancelled([self._task])
-
-    def finish(self) -> None:
-        """Take no further queues."""
-        self._is_finishing = True
 
     def allocate_now(self) -> None:
         """Allocate the queues again at once."""
@@ -84,14 +81,14 @@ class Rebalancing:
             self._now.clear()
             try:
                 resets, self._resets = self._resets, {}
-                if not self._is_finishing:
+                if not self.is_finishing:
                     await self._queues.reset(resets)
                 await self._rebalance()
             except (OSError, TimeoutError, RemotingError, ValueError) as failure:
                 log.warning("rebalance of %s failed: %s", self._group, failure)
 
     async def _rebalance(self) -> None:
-        for topic in () if self._is_finishing else tuple(self._subscriptions):
+        for topic in () if self.is_finishing else tuple(self._subscriptions):
             mine = None
             with Tolerating(ResponseCode.TOPIC_NOT_EXIST):  # the retry topic, while the name server does not know it
                 mine = await self._allocated(await self._instance.routes.subscribe_queues(topic))
@@ -99,7 +96,7 @@ class Rebalancing:
                 continue
             held = {queue for queue in self._queues.held if queue.topic == topic}
             await self._queues.drop(held - mine)
-            if not self._is_finishing:
+            if not self.is_finishing:
                 await self._queues.take(mine - held)
 
     async def _allocated(self, queues: list[MessageQueue]) -> set[MessageQueue] | None:

@@ -81,14 +81,12 @@ def outgoing(
     body = checked(message).checked_body(size_max)
     properties = message.all_properties()
     text = encode_properties({**properties, **added})
-    if compress_over is not None and len(body) >= compress_over and len(small := _compressed(body)) < len(body):
-        body, sys_flag = small, sys_flag | COMPRESSED_FLAG
+    if compress_over is not None and len(body) >= compress_over:
+        small = zlib.compress(body, _COMPRESS_LEVEL)
+        if len(small) < len(body):
+            body, sys_flag = small, sys_flag | COMPRESSED_FLAG
     needs_timer = message.delay is not None or message.deliver_at is not None
     return Outgoing(message.topic, body, text, properties[UNIQ_KEY], message.flag, sys_flag, needs_timer=needs_timer)
-
-
-def _compressed(body: bytes) -> bytes:
-    return zlib.compress(body, _COMPRESS_LEVEL)
 
 
 def outgoing_batch(messages: Sequence[Message], size_max: int) -> Outgoing:
