@@ -48,11 +48,6 @@ def private_bytes() -> int | None:
     return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
 
 
-def give_back() -> bool:
-    """Call `malloc_trim`. Returns False where the C library does not have it."""
-    return _call("malloc_trim", 0)
-
-
 def _call(name: str, *arguments: int) -> bool:
     """Call a function of the C library. Returns False where it does not exist."""
     import ctypes  # imported late: it slows the start
@@ -68,16 +63,15 @@ def _call(name: str, *arguments: int) -> bool:
 class FreedMemory:
     """Trimmer of this process; runs until `stop`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, look_s: float = LOOK_S) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._look_s = look_s
         self._smallest = self._last = private_bytes()
         self._first_blocks = sys.getallocatedblocks()
         self._rest = self._looks_left = 1
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
         if self._smallest is not None:
-            self._timer = loop.call_later(look_s, self._first_look)
+            self._timer = loop.call_later(LOOK_S, self._first_look)
 
     def stop(self) -> None:
         """Stop the checks."""
@@ -87,11 +81,11 @@ class FreedMemory:
 
     def _first_look(self) -> None:
         _call("mallopt", _M_MMAP_THRESHOLD, LARGE_BYTES)
-        give_back()  # memory that only the start needed
+        _call("malloc_trim", 0)  # gives back memory that only the start needed
         self._look()
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(self._look_s, self._look)
+        self._timer = self._loop.call_later(LOOK_S, self._look)
         size = private_bytes()
         if size is None or self._smallest is None or self._last is None:
             return
@@ -119,7 +113,7 @@ class FreedMemory:
 
     def _trim(self, before: int) -> None:
         """Runs in the background thread. While it runs, `_look` changes no attribute but `_smallest`."""
-        if not give_back():
+        if not _call("malloc_trim", 0):
             self._smallest = None
             return
         after = private_bytes() or before

@@ -71,19 +71,15 @@ class LineFormatter(logging.Formatter):
 
 def _message(record: logging.LogRecord) -> str:
     """Return the message with clipped arguments."""
-    if not record.args:
+    args = record.args
+    if not args:
         return str(record.msg)
     try:
-        return _formatted(record)
+        if isinstance(args, Mapping):
+            return str(record.msg) % {key: _argument(value) for key, value in args.items()}
+        return str(record.msg) % tuple(map(_argument, args))
     except (TypeError, ValueError):  # e.g. %d with an argument that is not a number
         return record.getMessage()
-
-
-def _formatted(record: logging.LogRecord) -> str:
-    args = record.args
-    if isinstance(args, Mapping):
-        return str(record.msg) % {key: _argument(value) for key, value in args.items()}
-    return str(record.msg) % tuple(map(_argument, args or ()))
 
 
 def _argument(value: Any) -> Any:

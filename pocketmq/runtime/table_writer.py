@@ -7,6 +7,7 @@ and the event loop never waits for the disk.
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
@@ -41,13 +42,11 @@ class TableWriter:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._writes: dict[Table, _Writes] = {}
+        self._writes = defaultdict[Table, _Writes](_Writes)
 
     def write(self, table: Table) -> Written:
         """Schedule a write of the table's state at the end of this turn, or at the end of its running write."""
-        writes = self._writes.get(table)
-        if writes is None:
-            writes = self._writes[table] = _Writes()
+        writes = self._writes[table]
         if writes.next is None:
             loop = asyncio.get_running_loop()
             writes.next = loop.create_future()
@@ -65,13 +64,11 @@ class TableWriter:
 
     def next(self, table: Table) -> Written | None:
         """Return the future of the scheduled write, None if the running one includes all changes."""
-        writes = self._writes.get(table)
-        return None if writes is None else writes.next
+        return self._writes[table].next
 
     def running(self, table: Table) -> Written | None:
         """Return the future of the running write, if any."""
-        writes = self._writes.get(table)
-        return None if writes is None else writes.running
+        return self._writes[table].running
 
     async def drain(self) -> None:
         """Wait until all changes are written or have failed."""

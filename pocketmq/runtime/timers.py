@@ -23,23 +23,20 @@ SLEEP_MAX_S: Final = 60.0
 class Timer:
     """Scheduled callback; `cancel()` is allowed at any time."""
 
-    __slots__ = ("_handle", "callback", "is_cancelled", "when_ms")
+    __slots__ = ("callback", "handle", "is_cancelled", "when_ms")
 
     def __init__(self, callback: Callable[[], None], when_ms: int = 0) -> None:
         self.callback = callback
         self.when_ms = when_ms
         self.is_cancelled = False
-        self._handle: asyncio.TimerHandle | None = None
-
-    def hold(self, handle: asyncio.TimerHandle) -> None:
-        """Keep the loop's handle, for `cancel`."""
-        self._handle = handle
+        self.handle: asyncio.TimerHandle | None = None
+        """The loop's handle, for `cancel`."""
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
 
     def run(self) -> None:
         """Call back, unless cancelled; a failure is logged, not raised into the loop."""
@@ -53,7 +50,7 @@ class Timer:
     def run_once(self) -> None:
         """Run a timer whose handle will not be used again."""
         # The handle refers to this timer: such a reference cycle would be left to the garbage collector.
-        self._handle = None
+        self.handle = None
         self.run()
 
 
@@ -82,7 +79,7 @@ class Timers:
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call back after `seconds` of monotonic time."""
         timer = Timer(callback)
-        timer.hold(self._loop.call_later(seconds, timer.run_once))
+        timer.handle = self._loop.call_later(seconds, timer.run_once)
         return timer
 
     def every(self, seconds: float, callback: Callable[[], None]) -> Timer:
@@ -90,15 +87,15 @@ class Timers:
         timer = Timer(callback)
 
         def again() -> None:
-            timer.hold(self._loop.call_later(seconds, again))
+            timer.handle = self._loop.call_later(seconds, again)
             timer.run()
 
-        timer.hold(self._loop.call_later(seconds, again))
+        timer.handle = self._loop.call_later(seconds, again)
         return timer
 
     def _sleep(self, timer: Timer) -> None:
         left_s = (timer.when_ms - self.clock.message_time_ms()) / 1000
-        timer.hold(self._loop.call_later(min(max(left_s, 0.0), SLEEP_MAX_S), self._wake, timer))
+        timer.handle = self._loop.call_later(min(max(left_s, 0.0), SLEEP_MAX_S), self._wake, timer)
 
     def _wake(self, timer: Timer) -> None:
         if self.clock.message_time_ms() >= timer.when_ms:

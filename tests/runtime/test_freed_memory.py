@@ -46,7 +46,6 @@ import asyncio, ctypes, sys, time
 from pocketmq.runtime import freed_memory, lifecycle
 
 freed_memory.LOOK_S = 0.05
-freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)
 ctypes.CDLL(None).mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD: blocks lie in the heap, as small ones do
 
 async def work():
@@ -95,7 +94,7 @@ SCATTERED_PROGRAM = """
 import asyncio, random, sys, time
 from pocketmq.runtime import freed_memory, lifecycle
 
-freed_memory.FreedMemory.__init__.__defaults__ = (0.05,)
+freed_memory.LOOK_S = 0.05
 
 async def work():
     while "ctypes" not in sys.modules:  # imported by the first look

@@ -73,17 +73,6 @@ class Addresses(click.ParamType[str]):
         return ";".join(addresses)
 
 
-class Address(click.ParamType[str]):
-    """One HOST:PORT."""
-
-    name = "HOST:PORT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not is_address(str(value)):
-            refuse(value, "HOST:PORT, such as 127.0.0.1:10911", param, ctx)
-        return str(value)
-
-
 class Checked(click.ParamType[Any]):
     """A value parsed or checked by a function. Errors show the text of its ValueError or, if given, the `expected` form."""
 
@@ -101,13 +90,20 @@ class Checked(click.ParamType[Any]):
             refuse(value, self._expected, param, ctx)
 
 
-ADDRESSES: Final = Addresses()
-ADDRESS: Final = Address()
-
-
 def is_address(text: str) -> bool:
     """Return whether the text is HOST:PORT with a port from 1 to 65535; an IPv6 address is in brackets."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         return False
     return not any(character.isspace() or character in "/@" for character in host) and (":" not in host or host[0] == "[")
+
+
+def _address(text: str) -> str:
+    if not is_address(text):
+        raise ValueError
+    return text
+
+
+ADDRESSES: Final = Addresses()
+ADDRESS: Final = Checked("HOST:PORT", _address, "HOST:PORT, such as 127.0.0.1:10911")
+"""One HOST:PORT."""

@@ -103,14 +103,13 @@ def configure(
         _end(program, [f"{option}{reason(error)}"])
     except ValueError as error:
         _end(program, [f"{option}{path}: {error}"])
-    if arguments.namesrv_addr is not None:
-        properties["namesrvAddr"] = arguments.namesrv_addr
-    if arguments.port is not None:
-        properties["listenPort"] = str(arguments.port)
-    if arguments.log_directory is not None:
-        properties["logDirectory"] = arguments.log_directory
-    if arguments.json_logs:
-        properties["logFormat"] = LogFormat.JSON.value
+    given = {
+        "namesrvAddr": arguments.namesrv_addr,
+        "listenPort": arguments.port,
+        "logDirectory": arguments.log_directory,
+        "logFormat": LogFormat.JSON.value if arguments.json_logs else None,
+    }
+    properties |= {key: str(value) for key, value in given.items() if value is not None}
     try:
         configs, report = bind(declared, properties, ignored)
     except ConfigError as error:
