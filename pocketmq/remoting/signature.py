@@ -9,7 +9,7 @@ opaque is signed, and there is no timestamp: an eavesdropper can replay a reques
 import hashlib
 import hmac
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -43,16 +43,9 @@ class Signer:
         outer.update(inner.digest())
         return outer.digest()
 
-    def sign(self, ext: Mapping[str, str], body: bytes) -> bytes:
+    def sign(self, ext: Mapping[str, str], body: bytes, left_out: Collection[str] = (SIGNATURE, UNIQUE_KEY_QUERY)) -> bytes:
         """Return the signature of a request with these fields and this body, in base64, as brokers of 4.9 expect it."""
-        fields = dict(ext)
-        fields.pop(UNIQUE_KEY_QUERY, None)
-        return self._sign_all(fields, body)
-
-    def _sign_all(self, ext: Mapping[str, str], body: bytes) -> bytes:
-        fields = dict(ext)
-        fields.pop(SIGNATURE, None)
-        text = "".join(map(fields.__getitem__, sorted(fields))).encode()
+        text = "".join(map(ext.__getitem__, sorted(ext.keys() - left_out))).encode()
         return b2a_base64(self.digest(b"".join((text, body))), newline=False)
 
     def is_signed(self, ext: Mapping[str, str], body: bytes) -> bool:
@@ -60,7 +53,7 @@ class Signer:
         signature = ext.get(SIGNATURE, "").encode()
         if hmac.compare_digest(self.sign(ext, body), signature):
             return True
-        return UNIQUE_KEY_QUERY in ext and hmac.compare_digest(self._sign_all(ext, body), signature)
+        return UNIQUE_KEY_QUERY in ext and hmac.compare_digest(self.sign(ext, body, (SIGNATURE,)), signature)
 
 
 @dataclass(frozen=True)
