@@ -187,8 +187,9 @@ def _records(stores: Stores, queues: Any) -> Any:
         dropReplicas="false",  # each store is checked by itself
     )
     units = [row for row in queues.select(_OF_QUEUE.names).to_pylist() if row["first_unit"] is not None]
-    frames = {"units_of_queues": pa.Table.from_pylist(units, _OF_QUEUE), **_homes(stores, units)}
-    return stores.sql(_RECORDS, log=log, **{name: stores.engine.local(table) for name, table in frames.items()})
+    tables = {"units_of_queues": pa.Table.from_pylist(units, _OF_QUEUE), **_homes(stores, units)}
+    frames: dict[str, Any] = {name: stores.engine.local(table) for name, table in tables.items()}
+    return stores.sql(_RECORDS, log=log, **frames)
 
 
 def _homes(stores: Stores, units: list[dict[str, Any]]) -> dict[str, Any]:
