@@ -58,8 +58,7 @@ class ActingMaster:
 
     def start(self) -> None:
         """Begin to ask the name servers."""
-        every = self._context.timers.every
-        self._timer = every(self._config.sync_broker_member_group_period / 1000, self.look)
+        self._timer = self._context.timers.every(self._config.sync_broker_member_group_period / 1000, self.look)
 
     async def stop(self) -> None:
         """Stop acting."""

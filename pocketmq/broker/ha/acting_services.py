@@ -105,16 +105,14 @@ class RevivingSink:
 
 
 class EscapingCheck(TransactionCheck):
-    """Sends half messages to another master when their check is due."""
+    """Sends half messages to another master, through `sink`, when their check is due."""
 
-    def escape_to(self, sink: CopySink) -> None:
-        """Set the sink to which half messages are sent."""
-        self._sink = sink
+    sink: CopySink
 
     def _serve(self, head: HalfMessage, now_ms: int) -> bool:
-        if self._sink.waits(head.physical_offset):
+        if self.sink.waits(head.physical_offset):
             return False
-        if self._sink.put(head.escaped(), head.physical_offset) is UNDER_WAY:
+        if self.sink.put(head.escaped(), head.physical_offset) is UNDER_WAY:
             return False
         self._progress.copies.pop(head.first_offset, None)
         self._progress.done(head.queue_offset)
@@ -139,7 +137,7 @@ class ActingServices:
         self._timers: WheelSource | None = None
         self._progress = TransactionProgress()
         self._check = make_check(self._progress)
-        self._check.escape_to(bridge)
+        self._check.sink = bridge
 
     def start(self) -> None:
         """Start all services. Raises OSError if the timer files cannot be created."""

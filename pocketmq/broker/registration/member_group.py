@@ -53,21 +53,19 @@ class MemberGroup:
         """Return the live brokers by id, merged from all name servers; None if none of these answers."""
         code = RequestCode.GET_BROKER_MEMBER_GROUP
         calls = [self._client.call(address, code, self._header, b"", TIMEOUT_S) for address in self._name_servers]
-        members: dict[int, str] = {}
-        is_answered = False
+        members: dict[int, str] | None = None
         for address, answer in zip(self._name_servers, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             try:
                 if isinstance(answer, BaseException):
                     raise answer
-                members |= _members(answer.body)
-                is_answered = True
+                members = (members or {}) | _members(answer.body)
             except (OSError, TimeoutError, RemotingError, ValueError, AttributeError) as error:
                 why = error.remark if isinstance(error, RemotingError) else reason(error)
                 failure = f"name server {address} does not return the brokers of this broker name: {why}"
                 self._failures.refused(address, failure)
             else:
                 self._failures.over(address)
-        return members if is_answered else None
+        return members
 
     def _send_heartbeats(self) -> None:
         for address in self._name_servers:

@@ -46,11 +46,10 @@ class RouteBarrier:
             return
         self._rounds[topic] = known
         self.changed()
-        topics = self._topics.get(known)
-        if topics is None:
-            topics = self._topics[known] = []
+        if known not in self._topics:
+            self._topics[known] = []
             known.add_done_callback(self._forget)
-        topics.append(topic)
+        self._topics[known].append(topic)
 
     def _forget(self, known: "asyncio.Future[str | None]") -> None:
         for topic in self._topics.pop(known):
