@@ -37,15 +37,11 @@ def query_consumer_offset(services: Services, request: Request[QueryConsumerOffs
     Otherwise, or if the client does not want such a 0 (5.x: setZeroIfNotFound), the answer is QUERY_NOT_FOUND (22), and the
     client starts according to its consumeFromWhere.
     """
-    header = request.header
-    consumer_offset = services.offsets.query(header.consumer_group, header.topic, header.queue_id)
+    topic, queue_id = request.header.topic, request.header.queue_id
+    consumer_offset = services.offsets.query(request.header.consumer_group, topic, queue_id)
     if consumer_offset < 0:
-        is_first_there = services.store.min_offset(header.topic, header.queue_id) <= 0
-        if (
-            header.set_zero_if_not_found is False
-            or not is_first_there
-            or _is_on_disk(services, header.topic, header.queue_id)
-        ):
+        may_be_zero = request.header.set_zero_if_not_found is not False and services.store.min_offset(topic, queue_id) <= 0
+        if not may_be_zero or _is_on_disk(services, topic, queue_id):
             remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
             raise RemotingError(ResponseCode.QUERY_NOT_FOUND, remark)
         consumer_offset = 0

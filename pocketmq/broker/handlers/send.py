@@ -318,9 +318,7 @@ def _send_batch(
         remark = f"the message is illegal: the batch has {size} bytes, maxMessageSize allows {size_max}"
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, remark)
     _refuse_single(batch_properties)
-    queue_id = header.queue_id
-    if queue_id < 0:
-        queue_id = any_queue(topic_config)
+    queue_id = any_queue(topic_config) if header.queue_id < 0 else header.queue_id
     flags = header.sys_flag | (MULTI_TAGS_FLAG if topic_config.topic_filter_type != "SINGLE_TAG" else 0)
     make = _member_maker(services, request, queue_id, flags, batch_properties)
     return answer_in_slices(services.slices, request, _store_batch(services, request, make, queue_id, batch_properties))

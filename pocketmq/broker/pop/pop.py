@@ -273,13 +273,12 @@ class PopMessageService:
         began_s = monotonic()
         result = self._read(topic, queue_id, queue_offset, room, matches, budget)
         took_s = monotonic() - began_s
+        popped.rest += max(result.max_offset - result.next_begin_offset, 0)
         if result.status is not GetStatus.FOUND:
             if result.next_begin_offset > queue_offset or result.status in _WRONG_PLACES:
                 self._offsets.commit(group, topic, queue_id, result.next_begin_offset)
-            popped.rest += max(result.max_offset - result.next_begin_offset, 0)
             popped.is_behind |= queue_offset < result.next_begin_offset < result.max_offset
             return
-        popped.rest += max(result.max_offset - result.next_begin_offset, 0)
         records = _records(result)
         offsets = _queue_offsets(records, topic, queue_offset)
         if header.order:
