@@ -7,8 +7,9 @@ Written in chunks, so that the caller can pause in between: the thread that writ
 running, as Python runs one thread at a time. A chunk that has not changed since it was last written is not written again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, islice
 from types import SimpleNamespace
 from typing import Any, Final
@@ -42,16 +43,13 @@ class Exposition:
     """Format negotiated with a client by its Accept header."""
 
     def __init__(self, accept: str) -> None:
-        encode: Callable[[Any], bytes]
-        encode, self.content_type = choose_encoder(accept)
-        self._encode = encode
+        self._encode, self.content_type = choose_encoder(accept)
         self._written: dict[tuple[str, int], _Chunk] = {}
         self._headings: dict[str, bytes] = {}
         self.end = _END if self.content_type.startswith("application/openmetrics-text") else b""
 
-    def metric(self, metric: Metric) -> bytes:
-        """Return the text of a metric of prometheus_client."""
-        registry = SimpleNamespace(collect=lambda: [metric])
+    def encoded(self, registry: Any) -> bytes:
+        """Return the text of the metrics that a registry of prometheus_client collects."""
         return self._encode(registry).removesuffix(self.end)
 
     def chunks(self, family: Family) -> Iterator[bytes]:
@@ -72,10 +70,12 @@ class Exposition:
         text = self._headings.get(family.name)
         if text is None:
             name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
-            text = self._headings[family.name] = self.metric(Metric(name, family.help, family.kind))
+            heading = Metric(name, family.help, family.kind)
+            text = self._headings[family.name] = self.encoded(SimpleNamespace(collect=lambda: [heading]))
         return text
 
 
+@cache
 def process_registry() -> CollectorRegistry:
     """Return the metrics of the process itself: CPU, memory, descriptors, garbage collection.
 
@@ -98,7 +98,7 @@ def _starts(family: Family, rows: Sequence[Row], known: _Chunk | None) -> list[l
                 continue
         labels = dict(zip(family.labels, values, strict=True))
         if isinstance(value, Buckets):
-            texts = (_bound_text(bound) for bound in (*value.bounds, float("inf")))
+            texts = map(_number, (*value.bounds, float("inf")))
             starts = [_start(f"{family.name}_bucket", {**labels, "le": text}) for text in texts]
             found.append([*starts, _start(f"{family.name}_count", labels), _start(f"{family.name}_sum", labels)])
         else:
@@ -128,7 +128,3 @@ def _lines(starts: Sequence[str], value: "float | Buckets") -> str:
 
 def _number(value: float) -> str:
     return f"{value}.0" if type(value) is int and -_PLAIN_MAX < value < _PLAIN_MAX else str(floatToGoString(value))  # type: ignore[no-untyped-call]
-
-
-def _bound_text(bound: float) -> str:
-    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]

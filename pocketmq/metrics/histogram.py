@@ -32,11 +32,6 @@ class Histogram:
         """The value of a metric with these durations."""
         return Buckets(self.bounds_s, tuple(self.counts), self.sum_s)
 
-    @property
-    def total(self) -> int:
-        """Number of counted durations."""
-        return sum(self.counts)
-
 
 def quantile_s(bounds_s: Sequence[float], counts: Sequence[int], share: float) -> float:
     """Return the duration in seconds that `share` of the counted ones do not exceed, interpolated within its bucket; 0.0

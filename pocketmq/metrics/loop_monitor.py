@@ -5,11 +5,9 @@ needs: the work is a generator that yields after each small piece, and the loop 
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Generator
-from concurrent.futures import Future, InvalidStateError
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from pocketmq.metrics.histogram import Histogram
 
@@ -30,51 +28,37 @@ class LoopStuck(Exception):
     """The event loop did not do the work in time."""
 
 
-class _Task(Generic[T]):
-    """Work that the loop is doing in slices."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Work[T]) -> None:
-        self.result: Future[tuple[T, float]] = Future()
-        self._loop = loop
-        self._work = work
-        self._spent_s = 0.0
-
-    def run(self) -> None:
-        """Do one slice."""
-        if self.result.cancelled():
-            self._work.close()
-            return
+async def _in_slices(work: Work[T]) -> tuple[T, float]:
+    """Do `work` in slices; return its result and the CPU seconds spent on it."""
+    spent_s = 0.0
+    while True:
         began_s, end_s = time.thread_time(), time.perf_counter() + SLICE_S
         try:
             while time.perf_counter() < end_s:
-                next(self._work)
+                next(work)
         except StopIteration as end:
-            with contextlib.suppress(InvalidStateError):  # the caller has given up meanwhile
-                self.result.set_result((end.value, self._spent_s + time.thread_time() - began_s))
-        except Exception as error:
-            with contextlib.suppress(InvalidStateError):
-                self.result.set_exception(error)
-        else:
-            self._spent_s += time.thread_time() - began_s
-            self._loop.call_later(PAUSE_S, self.run)
+            return end.value, spent_s + time.thread_time() - began_s
+        spent_s += time.thread_time() - began_s
+        await asyncio.sleep(PAUSE_S)
 
 
-async def on_loop(loop: asyncio.AbstractEventLoop, work: Work[Any], deadline_s: float) -> tuple[Any, float]:
+async def on_loop(loop: asyncio.AbstractEventLoop, work: Work[T], deadline_s: float) -> tuple[T, float]:
     """Have `loop` do `work`; return its result and the CPU seconds that the loop spent on it.
 
     To be awaited on the event loop of another thread. Raises LoopStuck after `deadline_s`, or if `loop` has ended, and what
     the work raises.
     """
-    task = _Task(loop, work)
+    doing = _in_slices(work)
     try:
-        loop.call_soon_threadsafe(task.run)
+        running = asyncio.run_coroutine_threadsafe(doing, loop)
     except RuntimeError:
+        doing.close()
         raise LoopStuck("the event loop has ended") from None
     try:
         async with asyncio.timeout(deadline_s):
-            return await asyncio.wrap_future(task.result)
+            return await asyncio.wrap_future(running)
     except TimeoutError:
-        task.result.cancel()
+        running.cancel()
         raise LoopStuck(f"the event loop gave no answer within {deadline_s:g} s") from None
 
 

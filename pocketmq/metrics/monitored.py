@@ -39,7 +39,6 @@ class Monitored(Generic[S]):
         self._sources_of = sources
         self._is_required = is_required
         self._stuck_s = stuck_s
-        self._sources: Sequence[Source] = ()
         self._state = "starting"
         self._http: HttpServer | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -64,8 +63,7 @@ class Monitored(Generic[S]):
             self._open(self._config.metrics_host, self._config.metrics_port)
         await self.service.start()
         if self._http is not None:
-            self._sources = self._sources_of(self.service)
-            self._page.sources = self._sources
+            self._page.sources = self._sources_of(self.service)
             self._monitor.start()
         self._state = "serving"
 
@@ -121,7 +119,7 @@ class Monitored(Generic[S]):
 
     def _problems(self) -> Generator[None, None, list[str]]:
         found: list[str] = []
-        for source in self._sources:
+        for source in self._page.sources:
             found += source.problems()
             yield
         return found

@@ -14,8 +14,6 @@ from pocketmq.metrics.family import Family, Row, Source, plain
 from pocketmq.metrics.loop_monitor import LoopMonitor, LoopStuck, on_loop
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from pocketmq.metrics.exposition import Exposition
 
 LOOP_SHARE: Final = 0.01
@@ -41,12 +39,11 @@ class Page:
         self._loop_s = 0.0
         self._texts: dict[str, bytes] = {}
         self._expositions: dict[str, Exposition] = {}
-        self._process: CollectorRegistry | None = None
 
     async def text(self, accept: str) -> tuple[str, bytes]:
         """Return content type and body."""
         # Loaded at the first scrape: it takes longer than the start of a server.
-        from pocketmq.metrics.exposition import Exposition
+        from pocketmq.metrics.exposition import Exposition, process_registry
 
         exposition = Exposition(accept)
         exposition = self._expositions.setdefault(exposition.content_type, exposition)
@@ -54,7 +51,7 @@ class Page:
             is_current = await self._collect()
             text = await self._tables(exposition) if is_current else b""
         own = b"".join(chunk for family in self._own(is_current) for chunk in exposition.chunks(family))
-        return exposition.content_type, text + own + self._process_text(exposition) + exposition.end
+        return exposition.content_type, text + own + exposition.encoded(process_registry()) + exposition.end
 
     async def _collect(self) -> bool:
         """Collect figures unless those at hand are new enough; return whether there are current ones."""
@@ -109,13 +106,6 @@ class Page:
         if is_current:
             yield plain("pocketmq_metrics_age_seconds", "gauge", "Age of the figures of the servers on this page.", age_s)
             yield plain("pocketmq_metrics_collect_seconds", "gauge", cost, self._loop_s)
-
-    def _process_text(self, exposition: "Exposition") -> bytes:
-        if self._process is None:
-            from pocketmq.metrics.exposition import process_registry
-
-            self._process = process_registry()
-        return b"".join(exposition.metric(metric) for metric in self._process.collect())
 
 
 def _merged(families: Iterable[Family]) -> list[Family]:

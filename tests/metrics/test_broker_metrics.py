@@ -197,7 +197,7 @@ def test_client_versions_are_named_as_in_java(ordinal, label):
 
 async def test_a_broker_is_ready_only_if_a_send_would_succeed():
     async with running_namesrv() as namesrv, running_broker(namesrv) as broker, monitored(broker=broker) as service:
-        source = service._sources[0]
+        source = service._page.sources[0]
         assert source.problems() == []
         broker.services.store.commit_log.refuse("disk", "the disk is full")
         broker.services.config.broker_permission = 4

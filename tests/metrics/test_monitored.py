@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.metrics_core import Metric
@@ -179,7 +180,8 @@ def test_lines_equal_those_of_prometheus_client(accept):
         gauge, metric = Family("x", "gauge", 'Help "x" \\.', ("topic", "alpha"), rows), Metric("x", 'Help "x" \\.', "gauge")
         for (topic, alpha), value in rows:
             metric.add_sample("x", {"topic": topic, "alpha": alpha}, value)
-        assert b"".join(exposition.chunks(gauge)) == exposition.metric(metric)
+        registry = SimpleNamespace(collect=lambda metric=metric: [metric])
+        assert b"".join(exposition.chunks(gauge)) == exposition.encoded(registry)
 
 
 async def test_event_loop_lag_is_measured(running):

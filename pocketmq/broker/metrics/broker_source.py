@@ -19,7 +19,7 @@ from pocketmq.broker.metrics.pending import BOUNDS_S, HOURS, Pending, counting
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.stats.stats_item import Counter
 from pocketmq.broker.tables.topic_config import PERM_WRITE
-from pocketmq.metrics.family import OTHER, Declared, Family, Node, Row
+from pocketmq.metrics.family import OTHER, Family, Node, Row
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.message import SCHEDULE_TOPIC
 
@@ -158,20 +158,14 @@ class BrokerSource:
         def labels(lag: Lag) -> tuple[str, ...]:
             return lag.topic, lag.group, str(lag.topic.startswith(RETRY_PREFIX)).lower(), self._is_system(lag.topic)
 
+        node, now_ms, own = self._node, collected.now_ms, [(labels(lag), lag) for lag in collected.lags]
         others = () if collected.other_lag is None else (((OTHER, OTHER, "false", "false"), collected.other_lag),)
-        rows = [*((labels(lag), lag) for lag in collected.lags), *others]
-        counts: list[tuple[Declared, list[Row]]] = [
-            (names.LAG, [(values, lag.lag) for values, lag in rows]),
-            (names.INFLIGHT, [(values, lag.lag - lag.ready) for values, lag in rows]),
-            (names.READY, [(values, lag.ready) for values, lag in rows]),
-            (names.LAG_LATENCY, [(labels(lag), _age_ms(collected.now_ms, lag.lag_since_ms)) for lag in collected.lags]),
-            (
-                names.QUEUEING_LATENCY,
-                [(labels(lag), _age_ms(collected.now_ms, lag.ready_since_ms)) for lag in collected.lags],
-            ),
-        ]
-        for declared, family_rows in counts:
-            yield declared.of(self._node, family_rows)
+        rows = [*own, *others]
+        yield names.LAG.of(node, [(values, lag.lag) for values, lag in rows])
+        yield names.INFLIGHT.of(node, [(values, lag.lag - lag.ready) for values, lag in rows])
+        yield names.READY.of(node, [(values, lag.ready) for values, lag in rows])
+        yield names.LAG_LATENCY.of(node, [(values, _age_ms(now_ms, lag.lag_since_ms)) for values, lag in own])
+        yield names.QUEUEING_LATENCY.of(node, [(values, _age_ms(now_ms, lag.ready_since_ms)) for values, lag in own])
 
     def _pending(self, collected: Collected) -> Iterator[Family]:
         pending = collected.pending
@@ -203,19 +197,13 @@ def _counted(
         row[1] += counter.size
     limited.keep(sums)
     others.keep(sums)
-    rows: tuple[list[Row], list[Row]] = [], []
-    has_others = False
-    for key, values in sums.items():
-        if limited.is_own(key):
-            for into, value in zip(rows, values, strict=True):
-                into.append((labels(key), value))
-        else:
-            has_others = True
-            others.add(key, (values[0], values[1]))
-    if has_others or any(others.totals):
-        for into, value in zip(rows, others.totals, strict=True):
-            into.append((other_labels, value))
-    return rows
+    rows = [(labels(key), values) for key, values in sums.items() if limited.is_own(key)]
+    further = [(key, values) for key, values in sums.items() if not limited.is_own(key)]
+    for key, (nums, size) in further:
+        others.add(key, (nums, size))
+    if further or any(others.totals):
+        rows.append((other_labels, others.totals))
+    return [(texts, nums) for texts, (nums, _) in rows], [(texts, size) for texts, (_, size) in rows]
 
 
 def paced(rows: Sequence[T]) -> Iterator[T]:

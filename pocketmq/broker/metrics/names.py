@@ -6,6 +6,7 @@ from pocketmq.metrics.family import Declared
 
 _TOPIC: Final = ("topic", "message_type", "is_system")
 _GROUP: Final = ("topic", "consumer_group", "is_retry", "is_system")
+_PULLED: Final = ("topic", "consumer_group", "is_system")
 _STORAGE: Final = ("storage_type", "storage_medium")
 
 PERMISSION: Final = Declared("rocketmq_broker_permission", "gauge", "brokerPermission: 4 (readable) + 2 (writable).")
@@ -13,15 +14,8 @@ TOPICS: Final = Declared("rocketmq_topic_number", "gauge", "Number of topics.")
 GROUPS: Final = Declared("rocketmq_consumer_group_number", "gauge", "Number of consumer groups in the table.")
 MESSAGES_IN: Final = Declared("rocketmq_messages_in_total", "counter", "Messages stored in a topic.", _TOPIC)
 BYTES_IN: Final = Declared("rocketmq_throughput_in_total", "counter", "Bytes of messages stored in a topic.", _TOPIC)
-MESSAGES_OUT: Final = Declared(
-    "rocketmq_messages_out_total", "counter", "Messages pulled by a group.", ("topic", "consumer_group", "is_system")
-)
-BYTES_OUT: Final = Declared(
-    "rocketmq_throughput_out_total",
-    "counter",
-    "Bytes of messages pulled by a group.",
-    ("topic", "consumer_group", "is_system"),
-)
+MESSAGES_OUT: Final = Declared("rocketmq_messages_out_total", "counter", "Messages pulled by a group.", _PULLED)
+BYTES_OUT: Final = Declared("rocketmq_throughput_out_total", "counter", "Bytes of messages pulled by a group.", _PULLED)
 DLQ: Final = Declared(
     "rocketmq_send_to_dlq_messages_total", "counter", "Messages moved to the dead-letter topic of a group.",
     ("topic", "consumer_group"),
