@@ -139,14 +139,8 @@ class PutTimes:
         """Count the messages of the turn that ends, whose records are written."""
         if count > self._count_max:
             self._count_max = self._measured.dispatched_max = count
-        # A turn that was not armed began at infinity, which counts as no time.
-        if self._waited_for is None:
-            self._add(monotonic() - self._turn.ending_since_s, count)
-        else:
-            self._wait(self._waited_for(), count)
-
-    def _wait(self, end_offset: int | None, count: int) -> None:
-        began_s = self._turn.ending_since_s
+        began_s = self._turn.ending_since_s  # infinity for a turn that was not armed, which counts as no time
+        end_offset = None if self._waited_for is None else self._waited_for()
         if end_offset is None:
             self._add(monotonic() - began_s, count)
             return

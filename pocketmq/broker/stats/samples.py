@@ -12,8 +12,9 @@ from pocketmq.broker.stats.stats_item import Counter, History, SampleTime, Sampl
 if TYPE_CHECKING:
     from pocketmq.broker.stats.stats import BrokerStats
 
-_NUMS, _SIZE, _TIMES, _TOOK_MS = range(4)
-"""Columns of the histories; those of reads from the disk have the first three, those of queues that are pulled all."""
+_NUMS, _SIZE, _, _TOOK_MS = range(4)
+"""Columns of the histories, besides CALLS_COLUMN; those of reads from the disk have the first three, those of queues that
+are pulled all."""
 # Statistic -> kind of its history, column.
 _STATISTICS: Final = {
     "TOPIC_PUT_NUMS": ("topic put", _NUMS), "TOPIC_PUT_SIZE": ("topic put", _SIZE),
@@ -105,12 +106,12 @@ class Samples:
         else:
             names = (name, key) if kind == "other" else key.split("@", 1) if kind.startswith("group") else (key,)
             history = self._histories.get((kind, *names))
-        return None if history is None else StatsItem(self._times, history, column, _TIMES)
+        return None if history is None else StatsItem(self._times, history, column)
 
     def group_get(self, topic: str, group: str) -> StatsItem | None:
         """Return the number of messages that a group has pulled from a topic."""
         history = self._histories.get(("group get", topic, group))
-        return None if history is None else StatsItem(self._times, history, _NUMS, _TIMES)
+        return None if history is None else StatsItem(self._times, history, _NUMS)
 
     def _counter(self, kind: str, key: str) -> Counter | None:
         """Return the counter of a queue or of a send-back; its key has the topic, the queue and the group as in Apache's."""

@@ -37,7 +37,7 @@ class BrokerStats:
         self.clock = clock
         self.boot_time_ms = clock.message_time_ms()
         self._puts: dict[QueueKey, Counter] = {}
-        self._take_lane_counts: TakeCounts = _nothing_counted
+        self._take_lane_counts: TakeCounts | None = None
         self.gets: dict[tuple[str, str, int], Counter] = {}
         """(group, topic, queue id) -> pulled messages."""
         self.send_backs: dict[tuple[str, str], Counter] = {}
@@ -96,11 +96,11 @@ class BrokerStats:
         """Count the messages of a compiled lane from now on, which counts them by queue itself."""
         for _ in self.count_lane():
             pass
-        self._take_lane_counts = take_counts or _nothing_counted
+        self._take_lane_counts = take_counts
 
     def count_lane(self) -> Iterator[None]:
         """Count the messages of the compiled lane by queue, in small steps."""
-        while counts := self._take_lane_counts(_QUEUES_AT_ONCE):
+        while self._take_lane_counts is not None and (counts := self._take_lane_counts(_QUEUES_AT_ONCE)):
             for key, nums, size in counts:
                 self._put(key, nums, size)
             yield
@@ -214,32 +214,27 @@ class BrokerStats:
         self.samples.forget_topic(topic)
 
 
-def _nothing_counted(most: int) -> list[tuple[QueueKey, int, int]]:
-    return []
-
-
 class DayTotals:
     """The totals at the last two midnights, in the machine's time zone (zero if before the start of this process)."""
 
     def __init__(self) -> None:
         self._day: int | None = None
-        self._put = [0, 0]  # at the beginning of yesterday and of today
-        self._got = [0, 0]
+        self._mornings = [(0, 0), (0, 0)]  # put and got at the beginning of yesterday and of today
 
     def roll(self, now_ms: int, put: int, got: int) -> None:
         """Record the totals if a new day has begun."""
         day = datetime.fromtimestamp(now_ms / 1000).toordinal()
         if self._day is not None and day != self._day:
-            self._put = [self._put[1], put]
-            self._got = [self._got[1], got]
+            self._mornings = [self._mornings[1], (put, got)]
         self._day = day
 
     def rows(self, put: int, got: int) -> dict[str, int]:
+        (put_yesterday, got_yesterday), (put_today, got_today) = self._mornings
         return {
-            "msgPutTotalYesterdayMorning": self._put[0],
-            "msgPutTotalTodayMorning": self._put[1],
+            "msgPutTotalYesterdayMorning": put_yesterday,
+            "msgPutTotalTodayMorning": put_today,
             "msgPutTotalTodayNow": put,
-            "msgGetTotalYesterdayMorning": self._got[0],
-            "msgGetTotalTodayMorning": self._got[1],
+            "msgGetTotalYesterdayMorning": got_yesterday,
+            "msgGetTotalTodayMorning": got_today,
             "msgGetTotalTodayNow": got,
         }

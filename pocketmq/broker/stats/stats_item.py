@@ -15,6 +15,8 @@ import msgspec
 
 # (name on the wire, step in ms, samples kept)
 ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
+CALLS_COLUMN: Final = 2
+"""Column of each history with the number of calls that counted the values."""
 _EARLY_MS: Final = 500
 """Time by which a sample may be taken before its step is over."""
 _ENTRIES_MAX: Final = 48
@@ -117,17 +119,11 @@ class History:
 
 
 class StatsItem(NamedTuple):
-    """One statistic: the figures of a column of a history. `calls_column` has the number of calls that counted the value."""
+    """One statistic: the figures of a column of a history."""
 
     times: SampleTimes
     history: History
     column: int
-    calls_column: int
-
-    @property
-    def value(self) -> int:
-        """The value of the latest sample."""
-        return self.history.latest(self.column)
 
     def snapshot(self) -> dict[str, dict[str, float]]:
         """Return the body of VIEW_BROKER_STATS_DATA."""
@@ -144,13 +140,13 @@ class StatsItem(NamedTuple):
         """
         _, step_ms, count = ROWS[row]
         samples, created, history = self.times.rows[row], self.history.created, self.history
-        value, calls = history.latest(self.column), history.latest(self.calls_column)
+        value, calls = history.latest(self.column), history.latest(CALLS_COLUMN)
         first_ms = created.time_ms - step_ms
         if len(samples) == count and samples[0].number >= created.number:
             first = samples[0]
             first_ms = first.time_ms
             value -= history.at(first.number, self.column)
-            calls -= history.at(first.number, self.calls_column)
+            calls -= history.at(first.number, CALLS_COLUMN)
         span_ms = self.times.latest.time_ms - first_ms
         return {
             "sum": value,

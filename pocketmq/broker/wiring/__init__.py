@@ -117,7 +117,7 @@ def build(
                 services.request_modes, lambda: ha_client.is_connected,
             )  # fmt: skip
         prepare_for_acting_masters(services, parts.context, parts.timer_store)
-        _connect(services, parts.context)
+        _connect(services)
         measure(services)
     except Exception:
         store.shutdown()
@@ -360,7 +360,7 @@ class _Parts:
         return users
 
 
-def _connect(services: Services, context: Context) -> None:
+def _connect(services: Services) -> None:
     """Connect the services by events, steps at the end of each turn, and checks before a file of the log is deleted."""
     store, turn = services.store, services.turn
     if store.config.is_slave:
