@@ -51,7 +51,7 @@ class KVConfigManager:
         """Read the file, if it exists. Raises ValueError with its name if it cannot be read."""
         if self._path is not None:
             self._table = atomic_file.load(self._path, _decode) or {}
-        sizes = [_size(*names, value) for names, value in self._entries()]
+        sizes = [_size(name, key, value) for name, values in self._table.items() for key, value in values.items()]
         self._entry_count, self._byte_count = len(sizes), sum(sizes)
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -100,9 +100,6 @@ class KVConfigManager:
             values[key] = value
             self._entry_count += 1
             self._byte_count += _size(namespace, key, value)
-
-    def _entries(self) -> list[tuple[tuple[str, str], str]]:
-        return [((namespace, key), value) for namespace, values in self._table.items() for key, value in values.items()]
 
     # --- the file ---------------------------------------------------------------------------------------------------
 

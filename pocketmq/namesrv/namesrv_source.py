@@ -25,12 +25,12 @@ class NamesrvSource:
 
     def collecting(self) -> Generator[None, None, list[Family]]:
         """Return the current figures, in one piece because they are few."""
-        sizes = self._namesrv.routes.sizes()
+        routes = self._namesrv.routes
         yield
         return [
-            BROKERS.of(self._node, [((cluster,), count) for cluster, count in sizes.brokers_by_cluster.items()]),
-            TOPICS.single(self._node, sizes.topics),
-            ROWS.single(self._node, sizes.rows),
+            BROKERS.of(self._node, [((cluster,), count) for cluster, count in routes.brokers_by_cluster().items()]),
+            TOPICS.single(self._node, len(routes.topics())),
+            ROWS.single(self._node, routes.row_count),
             CONNECTIONS.single(self._node, self._namesrv.connection_count),
         ]
 

@@ -1,6 +1,5 @@
 """Body of REGISTER_BROKER in its three forms: JSON, JSON of brokers older than 3.0.11, and compressed."""
 
-import struct
 import zlib
 from typing import Any, Final
 
@@ -21,8 +20,6 @@ _INFLATED_SIZE_MIN: Final = 64 * 1024
 _INFLATED_STEP: Final = 64 * 1024
 _COMPRESSED_STEP: Final = 4 * 1024
 
-_I32: Final = struct.Struct(">i")
-
 
 class RegisterBodyError(ValueError):
     """The body cannot be read."""
@@ -39,7 +36,7 @@ def decode_register_body(body: bytes, version: int, is_compressed: bool, topics_
         if version < V3_0_11:
             return RegisterBrokerBody(decode_body(TopicConfigSerializeWrapper, body))
         return _inflated(body, topics_max) if is_compressed else decode_body(RegisterBrokerBody, body)
-    except (ValueError, zlib.error, struct.error, msgspec.DecodeError) as error:
+    except (ValueError, zlib.error, msgspec.DecodeError) as error:
         raise RegisterBodyError(f"body of the registration cannot be read: {error}") from None
 
 
@@ -77,23 +74,20 @@ class _InflatedStream:
         self._size_max = min(INFLATED_SIZE_MAX, _INFLATED_SIZE_MIN + _INFLATED_RATIO_MAX * len(compressed))
 
     def i32(self) -> int:
-        if len(self._data) - self._position < 4:
-            self._inflate(4)
-        (value,) = _I32.unpack_from(self._data, self._position)
-        self._position += 4
-        return int(value)
+        return int.from_bytes(self._read(4), "big", signed=True)
 
     def text(self) -> bytes:
         """Read a field that follows its length. Raises ValueError for an impossible length."""
         length = self.i32()
         if length < 0 or length > self._size_max:
             raise ValueError(f"length {length} of a field is not within 0 to {self._size_max}")
-        start = self._position
-        if len(self._data) - start < length:
-            self._inflate(length)
-            start = self._position
-        self._position = start + length
-        return self._data[start : start + length]
+        return self._read(length)
+
+    def _read(self, size: int) -> bytes:
+        if len(self._data) - self._position < size:
+            self._inflate(size)
+        self._position += size
+        return self._data[self._position - size : self._position]
 
     def _inflate(self, wanted: int) -> None:
         """Inflate until `wanted` bytes are unread. Raises ValueError if the stream ends or exceeds the size limit."""

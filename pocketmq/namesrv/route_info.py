@@ -21,9 +21,9 @@ write permission, and topics are taken from that slave.
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.live_broker import BrokerIdentity, Live, host_of
@@ -63,15 +63,6 @@ PERM_WRITE: Final = 2
 PERM_READ_WRITE: Final = 6
 FLAG_UNIT: Final = 1
 FLAG_UNIT_SUB: Final = 2
-
-
-class RouteSizes(NamedTuple):
-    """Sizes of the tables of a name server."""
-
-    brokers_by_cluster: Mapping[str, int]
-    topics: int
-    rows: int
-    """One for each topic of each broker."""
 
 
 class _Broker:
@@ -131,7 +122,8 @@ class RouteInfoManager:
         self._brokers: dict[str, _Broker] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, Live] = {}
-        self._row_count = 0
+        self.row_count = 0
+        """Rows of the table of queues: one for each topic of each broker."""
         self.refusals = RefusalLog(log)
         self.min_broker_id_changed: Event[[NotifyMinBrokerIdChangeRequestHeader, list[str]]] = Event()
         """Called when the smallest id of a broker name with enableActingMaster has changed, with the brokers to notify."""
@@ -140,9 +132,9 @@ class RouteInfoManager:
 
     # Brokers
 
-    def sizes(self) -> RouteSizes:
-        """Return the sizes of the tables."""
-        return RouteSizes(Counter(live.identity.cluster for live in self._live.values()), len(self._queues), self._row_count)
+    def brokers_by_cluster(self) -> Counter[str]:
+        """Return the number of registered brokers of each cluster."""
+        return Counter(live.identity.cluster for live in self._live.values())
 
     def register(
         self,
@@ -218,11 +210,9 @@ class RouteInfoManager:
         is_first = broker is None or broker.address_by_id.get(identity.broker_id) is None
         is_changed = is_first or self.is_changed(identity.address, topics.data_version)
         others = {} if broker is None else broker.address_by_id
-        is_least = identity.broker_id <= min(
-            (i for i, a in others.items() if a != identity.address), default=identity.broker_id
-        )
+        is_least = all(identity.broker_id <= i for i, a in others.items() if a != identity.address)
         tells_topics = (identity.broker_id == MASTER_ID or (is_5x and is_least)) and is_changed
-        rows = self._row_count
+        rows = self.row_count
         if tells_topics:
             known = {} if broker is None else broker.topics
             fresh, count = check_topics(config, topics, known), len(topics.topic_config_table)
@@ -232,7 +222,7 @@ class RouteInfoManager:
             config,
             len(self._live) + (identity.address not in self._live),
             len(self._clusters) + (identity.cluster not in self._clusters),
-            rows if rows > self._row_count else 0,
+            rows if rows > self.row_count else 0,
         )
         return tells_topics
 
@@ -370,11 +360,7 @@ class RouteInfoManager:
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Delete a topic, or only its queues on the brokers of `cluster`."""
-        if cluster is None:
-            for name in list(self._queues.get(topic, ())):
-                self._drop_queues(topic, name)
-            return
-        for name in self._clusters.get(cluster, ()):
+        for name in tuple(self._queues.get(topic, ()) if cluster is None else self._clusters.get(cluster, ())):
             self._drop_queues(topic, name)
 
     # Clusters
@@ -422,12 +408,10 @@ class RouteInfoManager:
             topic = config.topic_name
             key = config.perm & perm_mask, config.read_queue_nums, config.write_queue_nums, config.topic_sys_flag
             row = shared.get(key) or _shared_row(shared, name, key)
-            if topic in topics:
-                all_queues[topic][name] = row
-            else:
+            if topic not in topics:
                 topics[topic] = None
-                self._row_count += 1
-                all_queues.setdefault(topic, {})[name] = row
+                self.row_count += 1
+            all_queues.setdefault(topic, {})[name] = row
         if len(broker.topics) > self._config.register_topics_max:
             registered = {config.topic_name for config in table.values()}
             for topic in [topic for topic in broker.topics if topic not in registered]:
@@ -453,7 +437,7 @@ class RouteInfoManager:
         queues = self._queues.get(topic)
         if queues is None or queues.pop(broker_name, None) is None:
             return False
-        self._row_count -= 1
+        self.row_count -= 1
         if not queues:
             del self._queues[topic]
         return True
