@@ -12,6 +12,7 @@ from typing import Any, Final
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, Handler, RemotingError, Route
+from pocketmq.runtime.lifecycle import StartError
 from pocketmq.runtime.refusal_log import RefusalLog
 
 VALUE_SIZE_MAX: Final = 200
@@ -22,17 +23,17 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks(key: str, text: str) -> tuple[Network, ...]:
-    """Parse the value `text` of config key `key`. Raises ValueError with key and entry."""
+    """Parse the value `text` of config key `key`. Raises StartError with key and entry."""
     entries = [part.strip() for part in text.split(",") if part.strip()]
     if len(entries) > NETWORKS_MAX:
-        raise ValueError(f"{key}: {len(entries)} entries, the limit is {NETWORKS_MAX}")
+        raise StartError(f"{key}: {len(entries)} entries, the limit is {NETWORKS_MAX}")
     found = []
     for entry in entries:
         try:
             found.append(ipaddress.ip_network(entry, strict=False))
         except ValueError:
             shown = entry[:VALUE_SIZE_MAX]
-            raise ValueError(
+            raise StartError(
                 f"{key}={shown}: expected addresses or networks separated by commas, such as 10.0.0.0/8,::1,2001:db8::/32"
             ) from None
     return tuple(found)
