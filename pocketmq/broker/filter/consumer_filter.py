@@ -6,7 +6,7 @@ of the last change of its expression: bitmaps of older messages do not apply to 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Executor
 from time import monotonic
 from typing import Any, Final
@@ -101,9 +101,7 @@ class ConsumerFilterManager(ConfigManager):
                 if is_new or (subscription.topic, group) not in self._filters:  # also one from an earlier process
                     yield from self._compilation(subscription)
                 self._register(group, subscription)
-        for topic in self._topics_of.get(group, ()):
-            if topic not in topics:
-                self._mark_dead(self.table[topic][group])
+        self.unregister(group, topics)
 
     def _compilation(self, subscription: SubscriptionData) -> Iterator[None]:
         from pocketmq.broker.filter.compiled_expressions import compilation
@@ -173,15 +171,14 @@ class ConsumerFilterManager(ConfigManager):
         self._size -= len(data.expression)
         self._is_dirty = True
 
-    def unregister(self, group: str) -> None:
-        """Mark the subscriptions of a group dead, after its last consumer left."""
+    def unregister(self, group: str, kept: Container[str] = ()) -> None:
+        """Mark the subscriptions of a group dead, except those to the topics `kept`: all of them after its last consumer
+        left."""
         for topic in self._topics_of.get(group, ()):
-            self._mark_dead(self.table[topic][group])
-
-    def _mark_dead(self, data: ConsumerFilterData) -> None:
-        if not data.is_dead:
-            data.dead_time = max(self.clock.message_time_ms(), data.born_time)
-            self._is_dirty = True
+            data = self.table[topic][group]
+            if topic not in kept and not data.is_dead:
+                data.dead_time = max(self.clock.message_time_ms(), data.born_time)
+                self._is_dirty = True
 
     def clean(self) -> None:
         """Delete subscriptions dead for longer than `filterDataCleanTimeSpan`."""

@@ -243,15 +243,12 @@ def _is_number(value: Value) -> bool:
 
 
 def _shown(node: Node) -> str:
-    return clipped(_node_text(node))
-
-
-def _node_text(node: Node) -> str:
-    if isinstance(node, Literal):
-        return (
-            "NULL" if node.value is None else str(node.value).upper() if isinstance(node.value, bool) else repr(node.value)
-        )
-    return node.name if isinstance(node, Property) else f"the {type(node).__name__.lower()}"
+    if isinstance(node, Property):
+        return clipped(node.name)
+    if not isinstance(node, Literal):
+        return f"the {type(node).__name__.lower()}"
+    value = node.value
+    return clipped("NULL" if value is None else str(value).upper() if isinstance(value, bool) else repr(value))
 
 
 def _text(literal: str) -> str:

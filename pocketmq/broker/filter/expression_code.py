@@ -36,7 +36,7 @@ each record once, into a dict `p`. Otherwise its cost would be the product of bo
 
 from collections.abc import Generator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pocketmq.broker.filter import java_values
 from pocketmq.broker.filter.expression import (
@@ -104,14 +104,6 @@ def near_double(text: str) -> float:
     return value if value == value else float("inf")
 
 
-class _Ends(NamedTuple):
-    """Statements to run at the end of a condition, one for each result."""
-
-    on_true: str
-    on_false: str
-    on_none: str
-
-
 class _Writer:
     """Writes the source of a function; `_names` holds the globals that the source refers to."""
 
@@ -131,7 +123,7 @@ class _Writer:
 
     def lines(self, tree: Node) -> list[str]:
         """Return the lines that judge one record."""
-        return self._body(tree, _Ends("say(True); continue", _REFUSED, _REFUSED))
+        return self._body(tree, "say(True); continue", _REFUSED, _REFUSED)
 
     def function(self, lines: list[str]) -> Generator[None, None, Judge]:
         """Compile the function that judges a run by `lines`; one function a step."""
@@ -154,27 +146,26 @@ class _Writer:
     def _define(self, node: Node) -> str:
         """Write a function for a nested condition and return its name."""
         name = self._name("f")
-        lines = self._body(node, _Ends("return True", "return False", "return None"))
+        lines = self._body(node, "return True", "return False", "return None")
         self._functions.append("\n".join([f"def {name}(p):", *(f" {line}" for line in lines)]))
         return name
 
-    def _body(self, node: Node, ends: _Ends) -> list[str]:
-        """Return the lines that evaluate a condition and run one of `ends`."""
+    def _body(self, node: Node, if_true: str, if_false: str, if_none: str) -> list[str]:
+        """Return the lines that evaluate a condition and run the statement for its result."""
         if not isinstance(node, And | Or):
-            return self._term(node, *ends)
+            return self._term(node, if_true, if_false, if_none)
         is_and = isinstance(node, And)
         if len(node.terms) > TERMS_MAX:
             kind, terms = type(node), node.terms
             node = kind(tuple(kind(terms[start : start + TERMS_MAX]) for start in range(0, len(terms), TERMS_MAX)))
-        on_true, on_false = ("pass", ends.on_false) if is_and else (ends.on_true, "pass")
-        other = ends.on_true if is_and else ends.on_false
-        if ends.on_none == ends.on_false:
-            on_none = on_false
-            return [line for term in node.terms for line in self._term(term, on_true, on_false, on_none)] + [other]
+        on_true, on_false = ("pass", if_false) if is_and else (if_true, "pass")
+        other = if_true if is_and else if_false
+        if if_none == if_false:
+            return [line for term in node.terms for line in self._term(term, on_true, on_false, on_false)] + [other]
         lines = ["is_open = False"]
         for term in node.terms:
             lines += self._term(term, on_true, on_false, "is_open = True")
-        return [*lines, "if is_open:", f" {ends.on_none}", other]
+        return [*lines, "if is_open:", f" {if_none}", other]
 
     def _term(self, node: Node, on_true: str, on_false: str, on_none: str) -> list[str]:
         """Return the lines that evaluate one term and run the statement for its result."""
