@@ -6,7 +6,7 @@ are stored; a code that needs an admin there is about the cluster. A code withou
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from pocketmq.broker.access.access_table import ACTIONS, RESOURCES, SIGNED_CODES
 from pocketmq.broker.access.access_validator import AccessValidator, Check
 from pocketmq.broker.access.acl.access_rules import ADMIN
 from pocketmq.broker.access.auth.policies import ALLOW, CLUSTER, GROUP, TOPIC
-from pocketmq.broker.access.auth.users import ENABLE, Account
+from pocketmq.broker.access.auth.users import ENABLE, Account, AuthUsers
 from pocketmq.broker.config import BrokerConfig, whitelisted_codes
 from pocketmq.broker.names import RETRY_PREFIX
 from pocketmq.broker.services import Services
@@ -29,10 +29,6 @@ from pocketmq.remoting.bodies import (
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request
 from pocketmq.remoting.signature import ACCESS_KEY
-
-if TYPE_CHECKING:
-    from pocketmq.broker.access.auth.users import AuthUsers
-
 
 Resource = tuple[str, str]
 """Type and name."""
@@ -108,7 +104,7 @@ class AuthValidator(AccessValidator):
 
     REFUSAL_CODE = ResponseCode.NO_PERMISSION
 
-    def __init__(self, users: "AuthUsers", config: BrokerConfig) -> None:
+    def __init__(self, users: AuthUsers, config: BrokerConfig) -> None:
         super().__init__()
         self._users = users
         self._unsigned = whitelisted_codes("authenticationWhitelist", config.authentication_whitelist)

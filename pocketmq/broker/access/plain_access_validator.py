@@ -1,18 +1,16 @@
 """PlainAccessValidator: 4.9's check. It admits white-listed addresses, and signed requests with the needed permissions."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pocketmq.broker.access.access_table import RESOURCES, ResourcesOf, needs_admin
 from pocketmq.broker.access.access_validator import AccessValidator, Check
 from pocketmq.broker.access.acl.access_rules import PUB, Account
+from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
 from pocketmq.broker.names import RETRY_PREFIX, TRACE_TOPIC
 from pocketmq.broker.services import Services
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Request
 from pocketmq.remoting.signature import ACCESS_KEY
-
-if TYPE_CHECKING:
-    from pocketmq.broker.access.acl.plain_permission import PlainPermissionManager
 
 
 class PlainAccessValidator(AccessValidator):
@@ -21,7 +19,7 @@ class PlainAccessValidator(AccessValidator):
     REFUSAL_CODE = ResponseCode.SYSTEM_ERROR
     REFUSAL_PREFIX = "org.apache.rocketmq.acl.common.AclException: "
 
-    def __init__(self, manager: "PlainPermissionManager") -> None:
+    def __init__(self, manager: PlainPermissionManager) -> None:
         super().__init__()
         self._manager = manager
 
