@@ -13,7 +13,6 @@ and is retried after a pause.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -26,6 +25,7 @@ from pocketmq.store.disk.disk import SHORTAGE
 from pocketmq.store.disk.mapped_file_queue import OS_PAGE_SIZE
 from pocketmq.store.disk.store_checkpoint import StoreCheckpoint
 from pocketmq.store.log.commit_log import CommitLog
+from pocketmq.store.log.service_thread import ServiceThread
 
 log = logging.getLogger("store")
 
@@ -41,8 +41,8 @@ SHORTAGE_PAUSE_S: Final = 0.05
 _SHORTAGE_MAX_S: Final = 5.0
 
 
-class FlushService:
-    """Thread that syncs the log.
+class FlushService(ServiceThread):
+    """Thread that syncs the log. It serves the pending requests before it ends.
 
     `flushed_offset` is the physical offset up to which the log is durable; `error` is the failed sync, if there was one.
     """
@@ -50,6 +50,7 @@ class FlushService:
     def __init__(
         self, config: MessageStoreConfig, clock: Clock, commit_log: CommitLog, checkpoint: StoreCheckpoint, flushed: Flushed
     ) -> None:
+        super().__init__("flush")
         self._flushed = flushed
         self.synced: Event[[float]] = Event()
         """Happens after each sync of the log, in the thread that synced, with its duration in seconds."""
@@ -61,9 +62,6 @@ class FlushService:
         self._checkpoint = checkpoint
         self._requested_offset = 0
         self._answered_offset = 0
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread: threading.Thread | None = None
         now = clock.monotonic()
         self._due = now + config.flush_interval_commit_log / 1000
         self._thorough_due = now + config.flush_commit_log_thorough_interval / 1000
@@ -78,23 +76,11 @@ class FlushService:
 
     # --- called by the event loop----------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
-        self._thread.start()
-
     def request_sync(self, end_offset: int) -> None:
         """Request a sync up to `end_offset`. `flushed` happens when it is done or has failed."""
         if end_offset > self._requested_offset:
             self._requested_offset = end_offset
         self._wake.set()
-
-    def stop(self) -> None:
-        """End the thread after it has served the pending requests."""
-        self._stopping = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
     def fail(self, error: OSError) -> None:
         """Record a failed sync: from now on nothing is acknowledged or accepted. Thread-safe."""

@@ -11,7 +11,6 @@ smaller one counts. The ends of queues and index are saved by the same rule (`cl
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.store.disk.disk import SHORTAGE
 from pocketmq.store.disk.open_files import OpenFiles
+from pocketmq.store.log.service_thread import ServiceThread
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.recovery.clean_stop import CleanStop
 from pocketmq.store.upkeep.retention import Retention
@@ -31,13 +31,14 @@ _ROUND_S: Final = 0.25
 _SEARCH_SHARE: Final = 0.02
 
 
-class CheckpointService:
+class CheckpointService(ServiceThread):
     """Checkpoint thread. `dispatched_timestamp_ms`, set by the dispatcher, is the store time of the newest queued record."""
 
     def __init__(
         self, store: StoreParts, retention: Retention, open_files: OpenFiles, on_error: Callable[[OSError], None]
     ) -> None:
         """`on_error` is called with the error of a failed sync, after which nothing is synced any more."""
+        super().__init__("checkpoint")
         self.dispatched_timestamp_ms = 0
         # Returns the present ends of queues and index.
         self.take_ends: Callable[[], CleanStop] | None = None
@@ -49,36 +50,21 @@ class CheckpointService:
         self._on_error = on_error
         self._failed = False
         self._shortages = RefusalLog(log, "queues and index are not synced yet", now=store.clock.monotonic)
-        self._is_stopping = False
-        self._woken = threading.Event()
-        self._thread: threading.Thread | None = None
         now = store.clock.monotonic()
         self._due = now + store.config.flush_interval_consume_queue / 1000
         self._thorough_due = now + store.config.flush_consume_queue_thorough_interval / 1000
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread after its current round."""
-        self._is_stopping = True
-        self._woken.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
     def look_at_memory(self) -> None:
         """Start a round at once, to release memory after an access to many pages that are not needed again soon."""
-        self._woken.set()
+        self._wake.set()
 
     def _run(self) -> None:
         interval_s = min(self._store.config.flush_interval_consume_queue / 1000, _ROUND_S)
         try:
             while True:
-                self._woken.wait(min(interval_s, self._retention.delete_interval_s))
-                self._woken.clear()
-                if self._is_stopping:
+                self._wake.wait(min(interval_s, self._retention.delete_interval_s))
+                self._wake.clear()
+                if self._stopping:
                     return
                 self.run_once()
         except Exception as error:
@@ -124,10 +110,8 @@ class CheckpointService:
 
     def _release_memory(self) -> None:
         log_files, resident_max = self._store.commit_log.mapped_files.files, self._store.config.mapped_memory_resident_max
-        if self._store.index is None:
-            self._open_files.release_memory(log_files, resident_max)
-        else:
-            self._open_files.release_memory(log_files, resident_max, self._store.index.release_memory)
+        release_index = (lambda: None) if self._store.index is None else self._store.index.release_memory
+        self._open_files.release_memory(log_files, resident_max, release_index)
 
     def flush_queues(self, thorough: bool) -> None:
         """Sync queues with enough dirty pages and full index files; with `thorough` everything, then the checkpoint.
