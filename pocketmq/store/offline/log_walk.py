@@ -11,7 +11,7 @@ file gives its bytes (`file_bytes.FileBytes`).
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from enum import Enum
 from sys import maxsize
 from typing import Final, Protocol, Self
@@ -208,6 +208,7 @@ class FileWalk:
         return 0
 
 
+@dataclass(eq=False)
 class LogWalk:
     """Iterator over the windows of the valid records that begin in [begin, stop), physical offsets, across files.
 
@@ -215,38 +216,31 @@ class LogWalk:
     it, and `reason` says why no record begins there; it is empty at `stop` and at the end of the last file. Both are also
     valid between two windows. A window of mapped files keeps its file mapped, so callers must release it before they request
     the next. Raises OSError.
+
+    `complete_to` is that of `record.check_record`. With `over_gaps` the walk goes on behind invalid bytes before
+    `complete_to`, or behind all of them if that is 0.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        begin: int,
-        stop: int = maxsize,
-        *,
-        check_crc: bool = True,
-        complete_to: int = 0,
-        over_gaps: bool = False,
-        window_size: int = WINDOW_SIZE,
-    ) -> None:
-        """`complete_to` is that of `record.check_record`. With `over_gaps` the walk goes on behind invalid bytes before
-        `complete_to`, or behind all of them if that is 0.
-        """
+    log: Log
+    begin: InitVar[int]
+    stop: int = maxsize
+    _: KW_ONLY
+    check_crc: bool = True
+    complete_to: int = 0
+    over_gaps: bool = False
+    window_size: int = WINDOW_SIZE
+
+    def __post_init__(self, begin: int) -> None:
         self.position = begin
         self.gaps: list[Gap] = []
         self.reason = ""
-        self._log = log
-        self._stop = stop
-        self._check_crc = check_crc
-        self._complete_to = complete_to
-        self._over_gaps = over_gaps
-        self._window_size = window_size
 
     def __iter__(self) -> Iterator[RecordWindow]:
-        while self.position < self._stop and (file := self._log.file_at(self.position)) is not None:
+        while self.position < self.stop and (file := self.log.file_at(self.position)) is not None:
             start = file.start_offset
             walk = FileWalk(
-                file, self.position - start, self._stop - start, self._window_size,
-                WINDOW_SIZE_FIRST if self.gaps else self._window_size, first_invalid=self._first_invalid,
+                file, self.position - start, self.stop - start, self.window_size,
+                WINDOW_SIZE_FIRST if self.gaps else self.window_size, first_invalid=self._first_invalid,
             )  # fmt: skip
             for window in walk:
                 self.position = start + walk.position
@@ -260,17 +254,17 @@ class LogWalk:
                 return
 
     def _first_invalid(self, window: RecordWindow) -> int | None:
-        return window.first_invalid(self._check_crc, self._complete_to)
+        return window.first_invalid(self.check_crc, self.complete_to)
 
     def _step_over(self) -> bool:
         """Move to the next valid record; return whether there is one."""
-        self.reason = why_invalid(self._log, self.position, self._check_crc, self._complete_to)
+        self.reason = why_invalid(self.log, self.position, self.check_crc, self.complete_to)
         if not self.reason:
             # The bytes have changed since they were read: a broker is writing here. Read them again.
             return True
-        if not self._over_gaps or 0 < self._complete_to <= self.position:
+        if not self.over_gaps or 0 < self.complete_to <= self.position:
             return False
-        found = valid_behind(self._log, self.position, self._stop)
+        found = valid_behind(self.log, self.position, self.stop)
         if found is None:
             return False
         self.gaps.append(Gap(self.position, found, self.reason))
@@ -283,15 +277,13 @@ def is_blank(mark: Bytes, room: int) -> bool:
     return len(mark) >= BLANK_SIZE and BLANK_STRUCT.unpack(mark[:BLANK_SIZE].tobytes()) == (room, BLANK_MAGIC_CODE)
 
 
-def walks(
-    file: File, begin: int | None, stop: int, window_size: int = WINDOW_SIZE, first_size: int = WINDOW_SIZE
-) -> Iterator[FileWalk]:
+def walks(file: File, begin: int | None, stop: int, first_size: int = WINDOW_SIZE) -> Iterator[FileWalk]:
     """Yield walks that together pass a file from `begin` to `stop`, each from the next candidate behind the last one's end.
 
     The caller must iterate over each walk before it requests the next.
     """
     while begin is not None:
-        walk = FileWalk(file, begin, stop, window_size, first_size)
+        walk = FileWalk(file, begin, stop, first_size=first_size)
         yield walk
         begin = next_candidate(file, max(walk.position, begin + 1), stop)
 

@@ -6,6 +6,7 @@ they become runs of units, and all keys are hashed in place, as slices of one te
 """
 
 from collections.abc import Set
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,7 @@ from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 _SPACE: Final = ord(" ")
 
 
+@dataclass(eq=False)
 class BulkDispatcher:
     """Dispatcher of intact records to queues and, unless `index` is None, to the index.
 
@@ -46,22 +48,14 @@ class BulkDispatcher:
     are missing.
     """
 
-    def __init__(
-        self,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-        delay_levels: DelayLevels,
-        multi_dispatch: MultiDispatch | None = None,
-    ) -> None:
-        self.behind: dict[QueueKey, int] = {}
-        self.arrivals: list[Arrival] | None = None
-        """If it is a list: the queues that grew are added to it."""
-        self.beyond: dict[QueueKey, int] = {}
-        self._queues = queues
-        self._index = index
-        self._delay_levels = delay_levels
-        self._ext = queues.ext if queues.ext.writes else None
-        self._multi_dispatch = multi_dispatch
+    queues: ConsumeQueueStore
+    index: IndexService | None
+    delay_levels: DelayLevels
+    multi_dispatch: MultiDispatch | None = None
+    behind: dict[QueueKey, int] = field(default_factory=dict)
+    beyond: dict[QueueKey, int] = field(default_factory=dict)
+    arrivals: list[Arrival] | None = None
+    """If it is a list: the queues that grew are added to it."""
 
     def dispatch(
         self, window: RecordWindow, *, from_offset: int = 0, only: Set[QueueKey] | None = None, with_index: bool = True
@@ -76,10 +70,10 @@ class BulkDispatcher:
             window = window.rows(slice(first, None))
         if len(window):
             self._put_units(window, only)
-            if with_index and self._index is not None:
+            if with_index and self.index is not None:
                 rows, hashes = indexed_keys(window)
                 if len(rows):
-                    self._index.put_many(hashes, window.physical_offsets[rows], window.fixed("store_timestamp_ms")[rows])
+                    self.index.put_many(hashes, window.physical_offsets[rows], window.fixed("store_timestamp_ms")[rows])
         return len(window)
 
     # --- queues -----------------------------------------------------------------------------------------------------
@@ -102,10 +96,10 @@ class BulkDispatcher:
         rows = rows[np.argsort(numbers[rows], kind="stable")]
         for own in np.split(rows, np.flatnonzero(np.diff(numbers[rows])) + 1) if len(rows) else ():
             key = (topics[topic_ids[own[0]]], int(queue_ids[own[0]]))
-            if (only is None or key in only) and key[0] not in self._queues.batch_topics:
+            if (only is None or key in only) and key[0] not in self.queues.batch_topics:
                 self._append(key, queue_offsets[own], units[own], store_timestamps_ms[own])
-        if self._multi_dispatch is not None:
-            self._put_further(window, self._multi_dispatch, units, rows, only)
+        if self.multi_dispatch is not None:
+            self._put_further(window, self.multi_dispatch, units, rows, only)
 
     def _put_further(
         self, window: RecordWindow, multi_dispatch: MultiDispatch, units: Units, rows: Positions, only: Set[QueueKey] | None
@@ -123,7 +117,7 @@ class BulkDispatcher:
                 if only is None or key in only:
                     one = slice(row, row + 1)
                     timestamps_ms = window.rows(one).fixed("store_timestamp_ms")
-                    queue = self._queues.get(*key)
+                    queue = self.queues.get(*key)
                     if queue is not None and key[0].startswith(LMQ_PREFIX):
                         is_new = units["physical_offset"][row] >= queue.max_physical_offset
                         queue_offset = max(queue_offset, queue.max_offset) if is_new else queue.min_offset
@@ -133,9 +127,9 @@ class BulkDispatcher:
         self, key: QueueKey, queue_offsets: Positions, units: Units, store_timestamps_ms: npt.NDArray[np.int64]
     ) -> None:
         """Append the units of one queue by runs of consecutive offsets: a topic that was created again restarts at 0."""
-        if key in self._queues.broken or not self._queues.can_have(*key):
+        if key in self.queues.broken or not self.queues.can_have(*key):
             return
-        queue = self._queues.find_or_create(*key)
+        queue = self.queues.find_or_create(*key)
         breaks = np.flatnonzero(np.diff(queue_offsets) != 1) + 1
         for begin, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(units)], strict=True):
             queue_offset, run = int(queue_offsets[begin]), units[begin:end]
@@ -153,10 +147,10 @@ class BulkDispatcher:
                 self.beyond.setdefault(key, queue_offset + known)
                 if queue.min_offset < queue.max_offset:
                     continue
-            if self._ext is not None:
-                self._put_ext(self._ext, queue, run[known:], store_timestamps_ms[begin + known : end])
+            if self.queues.ext.writes:
+                self._put_ext(self.queues.ext, queue, run[known:], store_timestamps_ms[begin + known : end])
             queue.append_units(queue_offset, run)
-            self._queues.dirty[queue] = None
+            self.queues.dirty[queue] = None
             if self.arrivals is not None:
                 new, newest_ms = run[known:], int(store_timestamps_ms[end - 1])
                 tags_codes, size = new["tags_code"].tolist(), int(new["size"].sum())
@@ -178,7 +172,7 @@ class BulkDispatcher:
             begins, ends = text.spans(DELAY.encode())
             store_timestamps_ms = window.fixed("store_timestamp_ms")
             for row in np.flatnonzero((topic_ids == topics.index(SCHEDULE_TOPIC)) & (begins >= 0)).tolist():
-                delay_ms = self._delay_levels.record_delay_ms(_text_of(text, begins[row], ends[row]))
+                delay_ms = self.delay_levels.record_delay_ms(_text_of(text, begins[row], ends[row]))
                 if delay_ms is not None:
                     codes[row] = store_timestamps_ms[row] + delay_ms
         return codes
