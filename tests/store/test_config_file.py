@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.store.disk.config_file import ConfigFile, RowsWriter, carry
+from pocketmq.store.disk.config_file import ConfigFile, RowsWriter
 from pocketmq.store.disk.disk import StoreError
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
@@ -102,8 +102,8 @@ def test_keys_of_another_version_are_preserved(tmp_path: Path) -> None:
     found = file.load()
     file.persist(
         {
-            "dataVersion": carry(found["dataVersion"], {"counter": 4, "timestamp": 6}),
-            "topicConfigTable": {"T": carry(found["topicConfigTable"]["T"], {"perm": 4})},
+            "dataVersion": {**found["dataVersion"], "counter": 4, "timestamp": 6},
+            "topicConfigTable": {"T": {**found["topicConfigTable"]["T"], "perm": 4}},
         }
     )
     assert config_file(tmp_path, "topics.json").load() == {

@@ -2,8 +2,8 @@
 
 A write replaces the file atomically; the previous file is kept as `.bak`.
 
-Files of other versions may have unknown keys (5.x: attributes of topics, a state version). A rewrite preserves them:
-`persist` those of the document, `carry` those of nested objects.
+Files of other versions may have unknown keys (5.x: attributes of topics, a state version). `persist` preserves those of the
+document, its callers those of nested objects.
 
 A file with a wrong seal (checksum) is used as far as possible. A single flipped bit is corrected; after other damage, rows
 that only the `.bak` has are added; a file edited by hand is used as it is. Each case is logged with the name of the file.
@@ -30,11 +30,6 @@ from pocketmq.store.format.config_document import (
 )
 
 log = logging.getLogger("store")
-
-
-def carry(found: Mapping[str, Any], written: Mapping[str, Any]) -> Document:
-    """Return `written` plus the keys that are only in `found`, the same object as it was read from the file."""
-    return {**found, **written}
 
 
 class ConfigFile:
@@ -150,7 +145,7 @@ class ConfigFile:
 
         Raises OSError; the file is then unchanged.
         """
-        complete = carry(self.found, document)
+        complete = {**self.found, **document}
         is_written = self._replace(encode_document(complete))
         self.found = complete
         return is_written
@@ -194,7 +189,7 @@ class RowsWriter:
                 self._rows.put(name, _row_text(name, self._plain(row)))
         file, table = self._file, self._table
         file.found.pop(table, None)
-        complete = carry(file.found, document)
+        complete = {**file.found, **document}
         members = [_member_text(name, value) for name, value in complete.items() if name != table]
         if self._rows:
             members.append(b'  "%s": {\n%s\n  }' % (table.encode(), self._rows.joined(b",\n")))

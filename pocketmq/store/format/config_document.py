@@ -27,7 +27,6 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _INDENT: Final = 2
 _SEAL_HEAD: Final = b'\n  "' + SEAL_KEY.encode() + b'": "'
 _SEAL_TAIL: Final = b'"\n}'
-_POLYNOMIAL: Final = 0xEDB88320
 
 
 def decode_document(data: bytes) -> Document:
@@ -133,11 +132,8 @@ def _cut(data: bytes) -> tuple[bytes, bytes] | None:
 
 def _flipped_bit(syndrome: int, size: int) -> tuple[int, int] | None:
     """Return (position, mask) of the bit in `size` bytes whose flip changes their CRC by `syndrome`; None without one."""
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
-        table.append(byte)
+    # The CRC's table by bytes: it begins and ends with all bits inverted.
+    table = [zlib.crc32(bytes((byte ^ 0xFF,))) ^ 0xFF000000 for byte in range(256)]
     of_high_byte = {entry >> 24: (entry, index) for index, entry in enumerate(table)}
     of_bit = {table[1 << bit]: 1 << bit for bit in range(8)}
     # From the last byte backwards: each step undoes the effect on the CRC of one byte after the flipped one.

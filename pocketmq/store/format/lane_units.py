@@ -80,10 +80,6 @@ class IndexEnds(_Numbers):
     """Address of the mapping; 0 after `close`."""
     _is_dirty: int
 
-    def reserve(self, count: int) -> None:
-        """Reserve disk space for so many entries. Raises OSError."""
-        raise NotImplementedError
-
 
 class LaneUnits(Protocol):
     """Units of records that the compiled lane made, which wait to be dispatched (`pocketmq.lane._lane.Lane`)."""

@@ -60,21 +60,6 @@ class LogTail:
     them. Units become requests when a request follows them, and when `undispatched` is read.
     """
 
-    __slots__ = (
-        "_busy_after_s",
-        "_lane",
-        "_request_at",
-        "_undispatched",
-        "busy_until_s",
-        "end_offset",
-        "file",
-        "longest_wait_s",
-        "has_units",
-        "queue_offsets",
-        "unwritten",
-        "write_beyond",
-    )
-
     def __init__(self, config: MessageStoreConfig, request_at: Callable[[int], DispatchRequest]) -> None:
         """`request_at` decodes the dispatch request of the written record at a physical offset."""
         self.file: MappedFile | None = None

@@ -11,7 +11,7 @@ start.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ class ConsumeQueueExt:
     def __init__(
         self, disk: Disk, folder: str, file_size: int = FILE_SIZE_DEFAULT, open_files: OpenFiles | None = None
     ) -> None:
-        self._files = MappedFileQueue(
+        self.files = MappedFileQueue(
             disk, folder, file_size, random_access=True, open_files=open_files, reserve_step=_RESERVE_STEP
         )
 
@@ -63,7 +63,7 @@ class ConsumeQueueExt:
 
     def load(self) -> None:
         """Open the files. Raises StoreError if one has a wrong size, OSError."""
-        self._files.load()
+        self.files.load()
         self.is_settled = False
 
     def settle(self, queue: ConsumeQueue | None) -> None:
@@ -72,55 +72,45 @@ class ConsumeQueueExt:
         address = None if queue is None else _newest_address(queue)
         unit = None if address is None else self.get(address)
         if address is None:
-            self._files.destroy()
+            self.files.destroy()
         elif unit is not None:
-            self._files.truncate(address - EXT_ADDRESS_BASE + unit.size)
+            self.files.truncate(address - EXT_ADDRESS_BASE + unit.size)
         else:
             # The end is damaged or unknown. Existing units stay readable, and new units go into a new file.
-            log.warning("%s: the queue points at address %d, but no unit is there", self._files.directory, address)
+            log.warning("%s: the queue points at address %d, but no unit is there", self.files.directory, address)
 
     def put(self, tags_code: int, store_timestamp_ms: int, bitmap: bytes = b"") -> int | None:
         """Append a unit and return its address, or None if it is too large (over 32,767 bytes). Raises OSError."""
         size = CONSUME_QUEUE_EXT_FIXED_SIZE + len(bitmap)
-        if size > min(CONSUME_QUEUE_EXT_SIZE_MAX, self._files.file_size - _END_ROOM):
+        if size > min(CONSUME_QUEUE_EXT_SIZE_MAX, self.files.file_size - _END_ROOM):
             return None
-        file = self._files.writable()
+        file = self.files.writable()
         if size > file.size - file.wrote - _END_ROOM:
             file.append(_END_MARK[: file.size - file.wrote])
             file.wrote = file.size
-            file = self._files.writable()
+            file = self.files.writable()
         data = CONSUME_QUEUE_EXT_FIXED_STRUCT.pack(size, tags_code, store_timestamp_ms, len(bitmap)) + bitmap
         return EXT_ADDRESS_BASE + file.start_offset + file.append(data)
 
     def get(self, address: int) -> ExtUnit | None:
         """Return the unit at `address`, or None if no valid unit is there."""
         position = address - EXT_ADDRESS_BASE
-        head = self._files.view(position, CONSUME_QUEUE_EXT_FIXED_SIZE)
+        head = self.files.view(position, CONSUME_QUEUE_EXT_FIXED_SIZE)
         if head is None:
             return None
         size, tags_code, store_timestamp_ms, bitmap_size = CONSUME_QUEUE_EXT_FIXED_STRUCT.unpack(head)
         if bitmap_size < 0 or size != CONSUME_QUEUE_EXT_FIXED_SIZE + bitmap_size:
             return None
-        whole = self._files.view(position, size)
+        whole = self.files.view(position, size)
         return None if whole is None else ExtUnit(size, tags_code, store_timestamp_ms, bytes(whole[-bitmap_size or size :]))
 
     def delete_below(self, address: int) -> int:
         """Delete the files before the one that holds `address`. Return the number of files."""
         deleted = 0
-        while len(self._files.files) > 1 and self._files.files[1].start_offset <= address - EXT_ADDRESS_BASE:
-            self._files.delete_first()
+        while len(self.files.files) > 1 and self.files.files[1].start_offset <= address - EXT_ADDRESS_BASE:
+            self.files.delete_first()
             deleted += 1
         return deleted
-
-    def flush(self) -> None:
-        """Make the units durable. May be called by the flush thread. Raises OSError."""
-        self._files.flush()
-
-    def close(self) -> None:
-        self._files.close()
-
-    def destroy(self) -> None:
-        self._files.destroy()
 
 
 class ConsumeQueueExtStore:
@@ -200,7 +190,7 @@ class ConsumeQueueExtStore:
         for key in [key for key in self.rows if key[0] == topic]:
             row = self.rows.pop(key)
             self._dirty.pop(row, None)
-            row.destroy()
+            row.files.destroy()
         path = topic_folder(self._folder, topic)
         if self._disk.is_dir(path):
             self._disk.delete_tree(path)
@@ -210,7 +200,7 @@ class ConsumeQueueExtStore:
         for row in tuple(self._dirty):
             self._dirty.pop(row, None)
             try:
-                row.flush()
+                row.files.flush()
             except OSError:
                 self._dirty[row] = None
                 raise
@@ -219,30 +209,20 @@ class ConsumeQueueExtStore:
         """Flush and unmap everything. Raises OSError."""
         self.flush()
         for row in self.rows.values():
-            row.close()
+            row.files.close()
 
 
 def _newest_address(queue: ConsumeQueue) -> int | None:
     """Return the last address in a queue, or None."""
-    for codes in _codes_backwards(queue):
-        found = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
-        if len(found):
-            return int(codes[found[-1]])
-    return None
-
-
-def _codes_backwards(queue: ConsumeQueue) -> Iterator[np.ndarray]:
-    """Yield the tags codes of a queue in arrays, the last ones first."""
-    end = queue.max_offset
-    while end > queue.min_offset:
-        start = max(end - _UNITS_LOOKED_AT, queue.min_offset)
-        portions = []
-        while start < end:
-            # `units` ends at the end of a file.
-            units = np.frombuffer(queue.units(start, end - start), CONSUME_QUEUE_UNIT_DTYPE)
-            if not len(units):
-                break
-            portions.append(units["tags_code"])
-            start += len(units)
-        yield from reversed(portions)
-        end = max(end - _UNITS_LOOKED_AT, queue.min_offset)
+    end, newest = queue.max_offset, None
+    while newest is None and end > queue.min_offset:
+        start = begin = max(end - _UNITS_LOOKED_AT, queue.min_offset)
+        # `units` ends at the end of a file.
+        while units := queue.units(start, end - start):
+            codes = np.frombuffer(units, CONSUME_QUEUE_UNIT_DTYPE)["tags_code"]
+            addresses = codes[codes <= EXT_ADDRESS_MAX]
+            if len(addresses):
+                newest = int(addresses[-1])
+            start += len(codes)
+        end = begin
+    return newest
