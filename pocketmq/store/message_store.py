@@ -376,8 +376,7 @@ class MessageStore:
 
     def earliest_store_timestamp(self, topic: str, queue_id: int) -> int:
         """Return the store time in ms of the first readable message, or -1."""
-        queue = self.queues.get(topic, queue_id)
-        return self.store_timestamp_at(topic, queue_id, queue.min_offset) if queue is not None else -1
+        return self.store_timestamp_at(topic, queue_id, self.min_offset(topic, queue_id))
 
     def _store_timestamp(self, physical_offset: int, size: int) -> int:
         view = self.commit_log.mapped_files.view(physical_offset, size)

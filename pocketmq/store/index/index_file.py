@@ -76,10 +76,6 @@ class IndexFile(IndexEnds):
         self._is_dirty = created
 
     @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
-
-    @property
     def is_empty(self) -> bool:
         return self.index_count == 1
 

@@ -98,15 +98,12 @@ class IndexService:
             for other in doubtful:
                 self._remove(other)
             if lost:
-                self._drop_newest_record()
+                # The newest record is indexed again: some of its keys may have been in a lost file.
+                self._known_to = self.indexed_to
+                self._truncate(self.indexed_to)
             break
         self._limit_checkpoint()
         return self._known_to
-
-    def _drop_newest_record(self) -> None:
-        """Drop the newest record, to be indexed again: some of its keys may have been in a lost file."""
-        self._known_to = self.indexed_to
-        self._truncate(self.indexed_to)
 
     def _limit_checkpoint(self) -> None:
         """Reduce the checkpoint's index time to the remaining entries, which are synced.

@@ -28,10 +28,6 @@ _HOUR_MS = 3_600_000
 _MANUAL_ROUNDS = 20
 
 
-class UndeletedError(OSError):
-    """A file could not be deleted, which has no further consequences."""
-
-
 class Retention:
     """Retention of log files, queue files and index files.
 
@@ -88,9 +84,7 @@ class Retention:
         now = self._store.clock.monotonic()
         if self._removed and now >= self._delete_due:
             self._delete_due = now + self._store.config.delete_commit_log_files_interval / 1000
-            try:
-                self._delete_next()
-            except UndeletedError as error:
+            if (error := self._delete_next()) is not None:
                 self._delete_due = now + self._store.config.redelete_hanged_file_interval / 1000
                 log.warning("a CommitLog file cannot be deleted: %s; trying again", error)
         if self._is_full:
@@ -100,23 +94,23 @@ class Retention:
     def delete_all_removed(self) -> None:
         """Delete all removed files, so that the next start does not find them. Raises OSError like `delete_removed`."""
         while self._removed:
-            try:
-                self._delete_next()
-            except UndeletedError as error:
+            if (error := self._delete_next()) is not None:
                 log.warning("a CommitLog file cannot be deleted: %s", error)
                 return
 
-    def _delete_next(self) -> None:
+    def _delete_next(self) -> OSError | None:
+        """Delete the oldest removed file, or return why that fails, which has no further consequences. Raises OSError."""
         files = self._store.commit_log.mapped_files
         try:
             files.delete(self._removed[0])
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise UndeletedError(error.errno, error.strerror, error.filename) from None
+            return error
         self._removed.popleft()
         # Synced one by one: of several unsynced deletions a power cut may undo any, which could leave a gap in the log.
         files.sync_names()
+        return None
 
     def _remove_log_files(self, used: float) -> int:
         config = self._store.config
