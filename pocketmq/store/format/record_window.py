@@ -17,6 +17,7 @@ import numpy.typing as npt
 from isal.isal_zlib import crc32
 
 from pocketmq.store.format.layout import (
+    BORNHOST_V6_FLAG,
     MESSAGE_MAGIC_CODE_V2,
     RECORD_FIXED,
     RECORD_FIXED_STRUCTS,
@@ -84,21 +85,12 @@ class RecordWindow:
         # Reading each field in place costs a cache miss per record, so one copy of all fields pays off from two fields on.
         return self._fixed_parts if len(self) and not self.host_flags.any() else None
 
-    @cached_property
-    def _groups(self) -> list[tuple[int, Positions]]:
-        if len(self) and (self.host_flags == self.host_flags[0]).all():
-            return [(int(self.host_flags[0]), np.arange(len(self)))]
-        present = np.flatnonzero(np.bincount(self.host_flags, minlength=1)).tolist()
-        return [(flags, np.flatnonzero(self.host_flags == flags)) for flags in present]
-
     def by_host_flags(self, value: Callable[[int], int]) -> Positions | int:
         """Return `value(host flags)` of each record, or a single number if all records have the same host flags."""
-        if len(self._groups) == 1:
-            return value(self._groups[0][0])
-        numbers = np.empty(len(self), np.int64)
-        for flags, rows in self._groups:
-            numbers[rows] = value(flags)
-        return numbers
+        if len(self) and (self.host_flags == self.host_flags[0]).all():
+            return value(int(self.host_flags[0]))
+        values = np.array([value(flags) for flags in RECORD_FIXED_STRUCTS], np.int64)
+        return values[self.host_flags // BORNHOST_V6_FLAG]
 
     def fixed(self, name: str) -> Array:
         """Return the values of a numeric field of `layout.RECORD_FIXED`, in the machine's byte order."""
