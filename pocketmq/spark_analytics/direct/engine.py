@@ -63,7 +63,7 @@ class DirectEngine:
     def table(self, paths: Sequence[str], name: str) -> Frame:
         return self._scanned(scan_of(paths, table=name))
 
-    def local(self, table: Any) -> Frame:
+    def local(self, table: Any) -> Any:
         name = self._name()
         self._database.register(name, table)
         return Frame(name, f"SELECT * FROM {name}")
@@ -101,7 +101,8 @@ class DirectEngine:
 
     def _scanned(self, scan: Scan) -> Frame:
         self._scans.append(scan)
-        return self.local(scan)
+        frame: Frame = self.local(scan)
+        return frame
 
     def _name(self) -> str:
         self._count += 1
