@@ -14,14 +14,17 @@ import java.time.temporal.TemporalAccessor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.ToDoubleFunction;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import org.apache.commons.text.similarity.LongestCommonSubsequence;
 import pocketmq.spark.files.LogFiles;
 import pocketmq.spark.files.StoreFiles;
@@ -69,8 +72,7 @@ public final class OptionParser {
             try {
                 named.addAll(Arrays.asList(new ObjectMapper().readValue(given.get("paths"), String[].class)));
             } catch (JsonProcessingException error) {
-                throw ReadException.option(
-                        "option paths is '" + given.get("paths") + "': it must be a JSON array of strings");
+                throw refused("paths", "a JSON array of strings");
             }
         }
         if (named.isEmpty() || named.contains("") || named.contains(null)) {
@@ -97,8 +99,7 @@ public final class OptionParser {
         } catch (JsonProcessingException error) {
             // refused below
         }
-        throw ReadException.option(
-                "option " + name + " is '" + given.get(name) + "': it must be a JSON object of stores' paths and names");
+        throw refused(name, "a JSON object of stores' paths and names");
     }
 
     /** Returns the comma-separated names of an option, null if it is not given. */
@@ -109,8 +110,7 @@ public final class OptionParser {
         }
         List<String> names = Arrays.stream(value.split(",", -1)).map(String::strip).toList();
         if (names.contains("")) {
-            throw ReadException.option(
-                    "option " + name + " is '" + value + "': it must be a comma-separated list of names");
+            throw refused(name, "a comma-separated list of names");
         }
         return names;
     }
@@ -120,11 +120,7 @@ public final class OptionParser {
         if (names == null) {
             return null;
         }
-        Set<Integer> ids = new TreeSet<>();
-        for (String one : names) {
-            ids.add((int) Math.min(whole(name, one), Integer.MAX_VALUE));
-        }
-        return ids;
+        return names.stream().map(one -> (int) Math.min(whole(name, one), Integer.MAX_VALUE)).collect(Collectors.toSet());
     }
 
     /** Returns a number that is not negative, null if the option is not given. */
@@ -154,8 +150,7 @@ public final class OptionParser {
         Matcher match = SIZE.matcher(value);
         long number = match.matches() ? Long.parseLong(match.group(1)) : 0;
         if (number == 0) {
-            throw ReadException.option(
-                    "option " + name + " is '" + value + "': it must be a positive size such as 134217728 or 128m");
+            throw refused(name, "a positive size such as 134217728 or 128m");
         }
         return switch (match.group(2).toLowerCase(Locale.ROOT)) {
             case "k" -> number << 10;
@@ -181,8 +176,7 @@ public final class OptionParser {
                     : ((LocalDate) time).atStartOfDay().atOffset(ZoneOffset.UTC);
             return ChronoUnit.MICROS.between(OffsetDateTime.of(1970, 1, 1, 0, 0, 0, 0, ZoneOffset.UTC), moment);
         } catch (DateTimeException error) {
-            throw ReadException.option("option " + name + " is '" + value
-                    + "': it must be ms since 1970, or a time such as 2026-11-21T17:39:39.542Z");
+            throw refused(name, "ms since 1970, or a time such as 2026-11-21T17:39:39.542Z");
         }
     }
 
@@ -235,9 +229,14 @@ public final class OptionParser {
     public boolean flag(String name, boolean otherwise) {
         String value = text(name, Boolean.toString(otherwise));
         if (!value.equalsIgnoreCase("true") && !value.equalsIgnoreCase("false")) {
-            throw ReadException.option("option " + name + " is '" + value + "': it must be true or false");
+            throw refused(name, "true or false");
         }
         return value.equalsIgnoreCase("true");
+    }
+
+    /** Returns the refusal of the value of an option, which must be something else. */
+    private ReadException refused(String name, String allowed) {
+        return ReadException.option("option " + name + " is '" + given.get(name) + "': it must be " + allowed);
     }
 
     void checkOrder(String kind, Long starting, Long ending) {
@@ -251,16 +250,10 @@ public final class OptionParser {
 
     /** Returns {@code did you mean X?}, or the list of all known names if none is similar. */
     public static String nearest(String name, Collection<String> known) {
-        String best = null;
-        double bestScore = SIMILAR;
-        for (String one : known) {
-            double score = similarity(name.toLowerCase(Locale.ROOT), one.toLowerCase(Locale.ROOT));
-            if (score >= bestScore && (best == null || score > bestScore)) {
-                best = one;
-                bestScore = score;
-            }
-        }
-        return best == null ? "known names are " + String.join(", ", known) : "did you mean " + best + "?";
+        ToDoubleFunction<String> score = one -> similarity(name.toLowerCase(Locale.ROOT), one.toLowerCase(Locale.ROOT));
+        return known.stream().max(Comparator.comparingDouble(score)).filter(best -> score.applyAsDouble(best) >= SIMILAR)
+                .map(best -> "did you mean " + best + "?")
+                .orElseGet(() -> "known names are " + String.join(", ", known));
     }
 
     /** Returns twice the length of the longest common subsequence in relation to both lengths. */
