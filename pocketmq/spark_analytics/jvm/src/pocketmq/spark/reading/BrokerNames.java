@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -74,8 +73,7 @@ public final class BrokerNames {
         List<String> named = new ArrayList<>();
         List<String> own = new ArrayList<>();
         Set<String> others = new HashSet<>(Set.of(DEFAULT_TOPIC));
-        for (Iterator<String> all = topics.fieldNames(); all.hasNext(); ) {
-            String topic = all.next();
+        for (String topic : (Iterable<String>) topics::fieldNames) {
             if (topic.startsWith(MEMBER_PREFIX)) {
                 named.add(topic.substring(MEMBER_PREFIX.length()));
             } else if (isBuiltIn(topics.get(topic))) {

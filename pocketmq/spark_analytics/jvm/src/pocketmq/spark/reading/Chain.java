@@ -24,7 +24,7 @@ final class Chain {
         BROKEN
     }
 
-    /** Position of the record that {@link #advance} found, or of the first byte behind the records seen. */
+    /** Position of the next record, or of the first byte behind the records seen. */
     long position;
 
     Ending ending = Ending.STOP;

@@ -8,10 +8,6 @@ import pocketmq.spark.files.LogFile;
  * @param why reason why they are invalid; if they are missing from the file, {@code stop} may be behind its last byte
  */
 public record DamagedBytes(LogFile file, long begin, long stop, String why) {
-    static DamagedBytes invalid(LogFile file, long begin, long stop) {
-        return new DamagedBytes(file, begin, stop, (stop - begin) + " bytes are not a valid record");
-    }
-
     /** The damage of a record at {@code begin} whose size is known. */
     static DamagedBytes inside(LogFile file, long begin, long stop) {
         return new DamagedBytes(file, begin, stop, "its lengths do not add up");

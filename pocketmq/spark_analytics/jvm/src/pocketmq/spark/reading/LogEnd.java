@@ -17,7 +17,7 @@ import pocketmq.spark.files.Marks;
  * a BLANK, the log nevertheless goes on if a ConsumeQueue proves it, or if a valid record behind that position was stored
  * later than the last valid record before it; the bytes between are damage.
  */
-final class LogEnd {
+record LogEnd(LogFile file, FileBytes bytes, RecordCheck check) {
     private static final long AHEAD_REMOTE = 64 << 20;
     /** Number of records at the end of a window that are checked as a possible proof. */
     private static final int TRIED_MAX = 4;
@@ -25,13 +25,8 @@ final class LogEnd {
     private static final int FIRST_WINDOW_SIZE = 64 << 10;
     private static final long NEVER = -1;
 
-    private final RecordCheck check = new RecordCheck();
-    private final LogFile file;
-    private final FileBytes bytes;
-
     LogEnd(LogFile file, FileBytes bytes) {
-        this.file = file;
-        this.bytes = bytes;
+        this(file, bytes, new RecordCheck());
     }
 
     /**
@@ -101,8 +96,8 @@ final class LogEnd {
                 && check.isIntact(data, 0, Math.toIntExact(size), file.physicalOffset() + position, isComplete);
     }
 
-    /** A record that proves that a log goes on, and its store time. */
-    record Proof(long position, long storeTimeMs) {}
+    /** A record that may prove that a log goes on, and its store time. */
+    record Proof(long position, int size, long storeTimeMs) {}
 
     /**
      * Returns the last record that proves that a log goes on behind {@code position}, null if there is none.
@@ -135,10 +130,8 @@ final class LogEnd {
 
     /** The last few records of a window that were stored later than a time. */
     private final class Stretch {
-        private record Later(long position, int size, long storeTimeMs) {}
-
         private final long newestMs;
-        private final Deque<Later> last = new ArrayDeque<>();
+        private final Deque<Proof> last = new ArrayDeque<>();
 
         Stretch(long newestMs) {
             this.newestMs = newestMs;
@@ -147,7 +140,7 @@ final class LogEnd {
         void add(byte[] data, int at, long position, int size) {
             long time = BigEndian.int8(data, Marks.storeTimeAt(data, at));
             if (time > newestMs) {
-                last.push(new Later(position, size, time));
+                last.push(new Proof(position, size, time));
                 if (last.size() > TRIED_MAX) {
                     last.removeLast();
                 }
@@ -156,9 +149,9 @@ final class LogEnd {
 
         /** Returns the last valid one of the records, {@code otherwise} if there is none. */
         Proof proof(Proof otherwise) throws IOException {
-            for (Later record : last) {
+            for (Proof record : last) {
                 if (isValid(record.position, record.size, false)) {
-                    return new Proof(record.position, record.storeTimeMs);
+                    return record;
                 }
             }
             return otherwise;

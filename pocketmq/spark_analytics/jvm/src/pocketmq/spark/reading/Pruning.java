@@ -26,13 +26,6 @@ public record Pruning(Map<String, Set<String>> texts, Set<Integer> queueIds, Map
     /** Its bounds are microseconds. */
     public static final String STORE_TIMESTAMP = "storeTimestamp";
 
-    /** Returns the selection given by options. */
-    static Pruning of(Set<String> topics, Set<Integer> queueIds, Bounds physicalOffsets, Bounds storeTimestampsUs) {
-        return new Pruning(
-                topics == null ? Map.of() : Map.of(TOPIC, topics), queueIds,
-                Map.of(PHYSICAL_OFFSET, physicalOffsets, STORE_TIMESTAMP, storeTimestampsUs));
-    }
-
     /** Returns the selection restricted to some values of topic, tags or keys. */
     public Pruning with(String column, Set<String> wanted) {
         Map<String, Set<String>> all = new HashMap<>(texts);
@@ -96,16 +89,22 @@ public record Pruning(Map<String, Set<String>> texts, Set<Integer> queueIds, Map
      * <p>If {@code begin} moves, it moves to the start of a record.
      */
     Range narrow(LogFile file, long begin, long end) throws IOException {
+        Range wanted = wanted(file);
         long from = begin;
-        long to = Math.min(end, Math.max(saturated(physicalOffsets().high(), 1 - file.physicalOffset()), begin));
-        long low = saturated(physicalOffsets().low(), -file.physicalOffset());
-        if (low > from) {
+        long to = Math.min(end, Math.max(wanted.end, begin));
+        if (wanted.begin > from) {
             try (FileBytes bytes = file.open()) {
-                long found = Marks.next(file, bytes, low, to);
+                long found = Marks.next(file, bytes, wanted.begin, to);
                 from = found == Marks.NONE ? to : found;
             }
         }
         return new Range(from, to);
+    }
+
+    /** Returns the positions, within a file or not, at the wanted physical offsets. */
+    Range wanted(LogFile file) {
+        return new Range(saturated(physicalOffsets().low(), -file.physicalOffset()),
+                saturated(physicalOffsets().high(), 1 - file.physicalOffset()));
     }
 
     private static long saturated(long number, long more) {

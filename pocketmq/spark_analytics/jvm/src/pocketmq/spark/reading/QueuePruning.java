@@ -21,7 +21,7 @@ import pocketmq.spark.files.StoreFiles;
  * wanted topics are read one by one, bytes that are not accounted for are scanned, and so is the log behind the newest unit
  * of all queues. Therefore a topic has the same rows as in a scan of the whole log, whatever the state of the queues.
  */
-public final class QueuePruning {
+public record QueuePruning(List<LogFile> log, Pruning pruning, long splitSize) {
     private static final Logger LOG = LoggerFactory.getLogger(QueuePruning.class);
     /**
      * Queues are read by the driver alone. So the units of all queues must be this many times smaller than the log, and
@@ -36,23 +36,12 @@ public final class QueuePruning {
     /** A shorter range of the log is scanned: looking up the newest units of all queues costs more. */
     static final long RANGE_SIZE_MIN = 8 << 20;
 
-    private final List<LogFile> log;
-    private final Pruning pruning;
-    private final long splitSize;
-    private final StoreFiles files;
-    private final String root;
-
-    private QueuePruning(List<LogFile> log, Pruning pruning, long splitSize) {
-        this.log = log;
-        this.pruning = pruning;
-        this.splitSize = splitSize;
-        this.files = log.get(0).files();
-        this.root = StoreFiles.parent(log.get(0).folder());
+    private StoreFiles files() {
+        return log.get(0).files();
     }
 
-    /** Returns the splits of one log: listed records of the wanted topics where queues are usable, scans elsewhere. */
-    public static List<Split> plan(List<LogFile> log, Pruning pruning, long splitSize) throws IOException {
-        return new QueuePruning(log, pruning, splitSize).plan();
+    private String root() {
+        return StoreFiles.parent(log.get(0).folder());
     }
 
     /**
@@ -60,16 +49,14 @@ public final class QueuePruning {
      *
      * <p>As {@link #plan}, for reads that know where the log ends and report lost files themselves.
      */
-    public static List<Split> between(List<LogFile> log, Pruning pruning, long splitSize, long begin, long end)
-            throws IOException {
+    public List<Split> between(long begin, long end) throws IOException {
         List<Split> splits = new ArrayList<>();
         long scanned = begin;
         if (pruning.topics() != null && end - begin >= RANGE_SIZE_MIN) {
-            QueuePruning own = new QueuePruning(log, pruning, splitSize);
-            long known = Math.min(own.proven(), end);
-            List<QueueUnits> queues = own.usable(begin, known);
+            long known = Math.min(proven(), end);
+            List<QueueUnits> queues = usable(begin, known);
             for (int index = 0; queues != null && index < log.size(); index++) {
-                own.planFile(index, queues, begin, known, splits);
+                planFile(index, queues, begin, known, splits);
             }
             scanned = queues == null ? begin : known;
         }
@@ -77,9 +64,10 @@ public final class QueuePruning {
         return splits;
     }
 
-    private List<Split> plan() throws IOException {
+    /** Returns the splits of the log: listed records of the wanted topics where queues are usable, scans elsewhere. */
+    public List<Split> plan() throws IOException {
         // To find the end of a log, many small remote reads are not worth it.
-        long known = pruning.topics() == null && files.isRemote() ? 0 : proven();
+        long known = pruning.topics() == null && files().isRemote() ? 0 : proven();
         long begin = log.get(0).physicalOffset();
         List<QueueUnits> queues = usable(begin, known);
         if (queues == null) {
@@ -109,9 +97,9 @@ public final class QueuePruning {
         long wantedSize = 0;
         for (String topic : topics()) {
             for (int queueId : topic.startsWith(Coverage.LIGHT_PREFIX)
-                    ? List.<Integer>of() : QueueFile.queueIds(files, root, topic)) {
+                    ? List.<Integer>of() : QueueFile.queueIds(files(), root(), topic)) {
                 try {
-                    QueueUnits queue = new QueueUnits(topic, queueId, QueueFile.of(files, root, topic, queueId), begin);
+                    QueueUnits queue = new QueueUnits(topic, queueId, QueueFile.of(files(), root(), topic, queueId), begin);
                     queues.add(queue);
                     size += queue.size();
                     wantedSize += pruning.wants(topic, queueId) ? queue.size() : 0;
@@ -122,15 +110,15 @@ public final class QueuePruning {
         }
         if (Math.max(size * UNITS_SHARE_MAX, wantedSize * WANTED_SHARE_MAX)
                 > Math.max(known - begin, UNITS_SIZE_MIN * UNITS_SHARE_MAX)) {
-            LOG.info("scanning {}: the units of its queues, or those of the wanted topics, are too many", root);
+            LOG.info("scanning {}: the units of its queues, or those of the wanted topics, are too many", root());
             return null;
         }
         return queues;
     }
 
     private List<String> topics() throws IOException {
-        String folder = StoreFiles.join(root, "consumequeue");
-        return files.isFolder(folder) ? files.names(folder) : List.of();
+        String folder = StoreFiles.join(root(), "consumequeue");
+        return files().isFolder(folder) ? files().names(folder) : List.of();
     }
 
     /**
@@ -261,9 +249,9 @@ public final class QueuePruning {
     private long proven() throws IOException {
         List<QueueFile.Unit> units = new ArrayList<>();
         for (String topic : topics()) {
-            for (int queueId : QueueFile.queueIds(files, root, topic)) {
+            for (int queueId : QueueFile.queueIds(files(), root(), topic)) {
                 try {
-                    QueueFile.Unit unit = QueueFile.newest(QueueFile.of(files, root, topic, queueId));
+                    QueueFile.Unit unit = QueueFile.newest(QueueFile.of(files(), root(), topic, queueId));
                     if (unit != null) {
                         units.add(unit);
                     }

@@ -4,7 +4,6 @@ import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeSet;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import pocketmq.spark.columns.Columns;
 
@@ -58,9 +57,11 @@ public final class ReadOptions implements Serializable {
         Long endingUs = parser.timestampUs("endingTimestamp");
         Long starting = parser.number("startingOffset");
         Long ending = parser.number("endingOffset");
-        pruning = Pruning.of(
-                set(parser.names("topic")), parser.queueIds("queueId"), Bounds.of(starting, ending),
-                Bounds.of(startingUs, endingUs));
+        List<String> topics = parser.names("topic");
+        pruning = new Pruning(
+                topics == null ? Map.of() : Map.of(Pruning.TOPIC, Set.copyOf(topics)), parser.queueIds("queueId"),
+                Map.of(Pruning.PHYSICAL_OFFSET, Bounds.of(starting, ending),
+                        Pruning.STORE_TIMESTAMP, Bounds.of(startingUs, endingUs)));
         bodyAs = parser.oneOf("bodyAs", List.of("stored", "plain", "string", "json", "avro", "protobuf"));
         mode = parser.oneOf("mode", List.of("FAILFAST", "PERMISSIVE", "DROPMALFORMED"));
         corruptRecordColumn = parser.text("columnNameOfCorruptRecord", "_corrupt_record");
@@ -73,10 +74,6 @@ public final class ReadOptions implements Serializable {
         dropsReplicas = parser.flag("dropReplicas", true);
         parser.checkOrder("Timestamp", startingUs, endingUs);
         parser.checkOrder("Offset", starting, ending);
-    }
-
-    private static Set<String> set(List<String> names) {
-        return names == null ? null : new TreeSet<>(names);
     }
 
     /** Refuses options that only readStream has. Throws IllegalArgumentException. */

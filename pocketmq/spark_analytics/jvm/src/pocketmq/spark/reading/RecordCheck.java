@@ -1,6 +1,8 @@
 package pocketmq.spark.reading;
 
+import java.util.Arrays;
 import pocketmq.spark.columns.Rows;
+import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.Layout;
 
 /** The rules by which a broker's recovery keeps a record: lengths, CRC of the body, and no lost or torn sector. */
@@ -37,11 +39,7 @@ final class RecordCheck {
     }
 
     private static boolean isZero(byte[] data, int begin, int end) {
-        int bits = 0;
-        for (int at = begin; at < end; at++) {
-            bits |= data[at];
-        }
-        return bits == 0;
+        return Arrays.equals(data, begin, end, FileBytes.ZEROS, 0, end - begin);
     }
 
     private static boolean hasZero(byte[] data, int begin, int end) {

@@ -3,9 +3,13 @@ package pocketmq.spark.reading;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.function.BinaryOperator;
+import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import pocketmq.spark.files.BigEndian;
@@ -41,30 +45,18 @@ public final class Replicas {
     }
 
     private static Map<Long, Split.Copy> copiesOf(List<Split> splits) {
-        Map<Long, Split.Copy> copies = new HashMap<>();
-        for (Split split : splits) {
-            if (split.lost().isEmpty()) {
-                copies.merge(split.file().physicalOffset(), new Split.Copy(split.file(), split.end()),
-                        (one, other) -> one.stop() < other.stop() ? other : one);
-            }
-        }
-        return copies;
+        return splits.stream().filter(split -> split.lost().isEmpty()).collect(Collectors.toMap(
+                split -> split.file().physicalOffset(), split -> new Split.Copy(split.file(), split.end()),
+                BinaryOperator.maxBy(Comparator.comparingLong(Split.Copy::stop))));
     }
 
     /** Returns splits with the copies of their files in other logs. */
     public static List<Split> withCopies(List<Split> splits, List<Map<Long, Split.Copy>> others) {
-        List<Split> marked = new ArrayList<>();
-        for (Split split : splits) {
-            List<Split.Copy> copies = new ArrayList<>();
-            for (Map<Long, Split.Copy> own : others) {
-                Split.Copy copy = own.get(split.file().physicalOffset());
-                if (copy != null && split.lost().isEmpty()) {
-                    copies.add(copy);
-                }
-            }
-            marked.add(copies.isEmpty() ? split : split.with(copies));
-        }
-        return marked;
+        return splits.stream().map(split -> {
+            long physicalOffset = split.file().physicalOffset();
+            return !split.lost().isEmpty() ? split
+                    : split.with(others.stream().map(own -> own.get(physicalOffset)).filter(Objects::nonNull).toList());
+        }).toList();
     }
 
     /** Returns a log's files with records between two physical offsets, as far as its records before a limit go. */

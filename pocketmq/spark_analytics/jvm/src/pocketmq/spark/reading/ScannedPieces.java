@@ -118,6 +118,7 @@ final class ScannedPieces extends Pieces {
         // `stop`.
         found = Marks.next(file, bytes, position + 1, end);
         goOn(found);
-        return DamagedBytes.invalid(file, position, found == Marks.NONE ? end : found);
+        long damagedEnd = found == Marks.NONE ? end : found;
+        return new DamagedBytes(file, position, damagedEnd, (damagedEnd - position) + " bytes are not a valid record");
     }
 }

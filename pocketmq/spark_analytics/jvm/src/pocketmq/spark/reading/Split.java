@@ -50,6 +50,6 @@ public record Split(
 
     /** Returns the same split with copies of its records. */
     Split with(List<Copy> others) {
-        return new Split(file, begin, stop, end, starts, sizes, isExact, lost, brokerName, List.copyOf(others));
+        return new Split(file, begin, stop, end, starts, sizes, isExact, lost, brokerName, others);
     }
 }

@@ -2,12 +2,12 @@ package pocketmq.spark.reading;
 
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
 import pocketmq.spark.files.FileBytes;
 import pocketmq.spark.files.Layout;
 import pocketmq.spark.files.LogFile;
@@ -32,13 +32,10 @@ public final class SplitPlanning {
 
     /** Returns runs of files in one folder, each file beginning where the previous one ends or should have ended. */
     public static List<List<LogFile>> logs(List<LogFile> files) {
-        Map<String, List<LogFile>> byFolder = new LinkedHashMap<>();
-        for (LogFile file : files) {
-            byFolder.computeIfAbsent(file.folder(), folder -> new ArrayList<>()).add(file);
-        }
-        Map<String, Set<Long>> starts = new HashMap<>();
-        byFolder.forEach((folder, own) ->
-                starts.put(folder, new HashSet<>(own.stream().map(LogFile::physicalOffset).toList())));
+        Map<String, List<LogFile>> byFolder = files.stream()
+                .collect(Collectors.groupingBy(LogFile::folder, LinkedHashMap::new, Collectors.toList()));
+        Map<String, Set<Long>> starts = files.stream().collect(
+                Collectors.groupingBy(LogFile::folder, Collectors.mapping(LogFile::physicalOffset, Collectors.toSet())));
         List<List<LogFile>> chains = new ArrayList<>();
         byFolder.forEach((folder, own) -> addChains(own, elsewhere(starts, folder), chains));
         return chains;
@@ -149,15 +146,9 @@ public final class SplitPlanning {
         long successor = files.get(index + 1).physicalOffset();
         long extent = successor - file.physicalOffset();
         long size = Math.min(extent, files.stream().mapToLong(LogFile::size).max().orElse(0));
-        long begin = position;
-        long stop = extent;
-        Bounds wanted = pruning.physicalOffsets();
-        if (wanted.low() > file.physicalOffset() + begin) {
-            begin = wanted.low() - file.physicalOffset();
-        }
-        if (wanted.high() < file.physicalOffset() + stop) {
-            stop = wanted.high() + 1 - file.physicalOffset();
-        }
+        Pruning.Range wanted = pruning.wanted(file);
+        long begin = Math.max(position, wanted.begin());
+        long stop = Math.min(extent, wanted.end());
         String why = "records up to physical offset " + successor + " are lost: the file has " + file.size() + " of "
                 + size + " bytes, and the next file begins there";
         return begin < stop ? new Split(file, begin, stop, stop, null, null, false, why) : null;

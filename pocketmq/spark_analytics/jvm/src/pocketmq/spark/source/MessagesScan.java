@@ -153,7 +153,7 @@ final class MessagesScan
         List<List<LogFile>> logs = SplitPlanning.logs(files);
         List<List<Split>> planned = new ArrayList<>();
         for (List<LogFile> log : logs) {
-            planned.add(QueuePruning.plan(log, filters.pruning, splitSize));
+            planned.add(new QueuePruning(log, filters.pruning, splitSize).plan());
         }
         List<Split> splits = request.options.dropsReplicas
                 ? Replicas.withoutCopies(logs, planned) : planned.stream().flatMap(List::stream).toList();

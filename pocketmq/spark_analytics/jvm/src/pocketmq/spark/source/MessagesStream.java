@@ -212,7 +212,7 @@ final class MessagesStream implements MicroBatchStream, SupportsTriggerAvailable
             if (begin < stop) {
                 check(files, begin, stop);
                 long splitSize = request.options.splitSize(stop - begin);
-                List<Split> own = QueuePruning.between(files, spec.pruning(), splitSize, begin, stop);
+                List<Split> own = new QueuePruning(files, spec.pruning(), splitSize).between(begin, stop);
                 splits.addAll(Replicas.withCopies(own, copies(log.getKey(), begin, begins, ends, logs)));
             }
         }
