@@ -66,10 +66,7 @@ class Output:
     def result(self, value: Any) -> None:
         """Print the command's result, with `--json` only."""
         if self.as_json:
-            import msgspec
-
-            text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode()
-            say(escaped_json(text))
+            say(_json(value, 2))
 
 
 def _draw(terminal: "Printer", table: Table, rows: list[Sequence[Any]]) -> None:
@@ -88,8 +85,12 @@ def _draw(terminal: "Printer", table: Table, rows: list[Sequence[Any]]) -> None:
 
 def pretty(value: Any) -> str:
     """Return JSON over many lines, indented by tabs and with sorted keys, as Apache's tool prints it."""
+    lines = _json(value, 1).split("\n")
+    return "\n".join("\t" * (len(line) - len(line.lstrip(" "))) + line.lstrip(" ").replace('": ', '":', 1) for line in lines)
+
+
+def _json(value: Any, indent: int) -> str:
+    """Return JSON over many lines with sorted keys."""
     import msgspec
 
-    text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=1).decode()
-    lines = escaped_json(text).split("\n")
-    return "\n".join("\t" * (len(line) - len(line.lstrip(" "))) + line.lstrip(" ").replace('": ', '":', 1) for line in lines)
+    return escaped_json(msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=indent).decode())

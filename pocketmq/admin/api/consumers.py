@@ -54,9 +54,12 @@ class QueueProgress(Body):
 class Progress:
     """The offsets of a group by queue, and its rate, both from all its brokers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        """`answers`: those of brokers to GET_CONSUME_STATS."""
         self.tps = 0.0
         self.queues: dict[MessageQueue, QueueProgress] = {}
+        for stats in answers:
+            self.add(stats)
 
     def add(self, stats: dict[str, Any]) -> None:
         """Add the answer of a broker to GET_CONSUME_STATS."""
@@ -119,9 +122,8 @@ async def connections(admin: AdminClient, group: str, broker: str | None = None)
 
 async def progress(admin: AdminClient, group: str, topic: str | None = None) -> Progress:
     """Return the offsets of a group at all its brokers. Raises AdminError if there are none."""
-    total = Progress()
-    for address in addresses_by_name(await group_route(admin, group, topic)).values():
-        total.add(await progress_at(admin, address, group, topic))
+    addresses = addresses_by_name(await group_route(admin, group, topic)).values()
+    total = Progress(*[await progress_at(admin, address, group, topic) for address in addresses])
     if not total.queues:
         raise AdminError(
             "Not found the consumer group consume stats, because return offset table is empty, maybe the consumer not "

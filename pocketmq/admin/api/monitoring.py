@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pocketmq.admin.api.client import AdminClient, AdminError, by_queue, queue_text
 from pocketmq.admin.api.consumers import Progress, QueueProgress, connections, is_push, progress_at, running_info
@@ -19,8 +19,7 @@ STARTED_MS: Final = 120_000
 BLOCKED_MS: Final = 60_000
 
 
-@dataclass(frozen=True)
-class UndoneMessages:
+class UndoneMessages(NamedTuple):
     """Messages of a topic that a group has not consumed: of all queues, of one at most, and the largest delay of a queue."""
 
     consumer_group: str

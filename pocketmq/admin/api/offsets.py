@@ -72,8 +72,7 @@ async def _queues_at(
     admin: AdminClient, address: str, group: str, topic: str, queues: QueueData
 ) -> list[tuple[MessageQueue, QueueProgress]]:
     """Return a topic's queues at a broker with the group's offsets; if it has none, from the beginning of each queue."""
-    found = Progress()
-    found.add(await progress_at(admin, address, group))
+    found = Progress(await progress_at(admin, address, group))
     if own := [row for row in found.rows() if row[0].topic == topic]:
         return own
     return [

@@ -87,11 +87,10 @@ async def lags_at(admin: AdminClient, address: str, only_ordered: bool, timeout_
     """Return the offsets of all groups at a broker."""
     code, header = RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsRequestHeader(only_ordered)
     found = document(await admin.call(address, code, header, timeout_s=timeout_s))
-    groups = []
-    for by_group in found.get("consumeStatsList") or []:
-        for group, every in by_group.items():
-            for stats in every:
-                offsets = Progress()
-                offsets.add(stats)
-                groups.append((group, offsets))
+    groups = [
+        (group, Progress(stats))
+        for by_group in found.get("consumeStatsList") or []
+        for group, every in by_group.items()
+        for stats in every
+    ]
     return BrokerLags(groups, found.get("totalDiff", 0))

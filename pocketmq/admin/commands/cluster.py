@@ -35,7 +35,8 @@ async def cluster_list(run: Run, more_stats: bool, interval: int | None, cluster
         for state in await broker_states(run.admin, cluster_name):
             if state.failure is not None:
                 run.warn(state.failure)
-            rows.append((state.cluster, state.broker_name, *(_totals(state) if more_stats else _load(state))))
+            figures = astuple(totals_of_day(state.runtime_info)) if more_stats else _load(state)
+            rows.append((state.cluster, state.broker_name, *figures))
         result = run.table(MORE if more_stats else BASE, rows)
         if interval is None or run.as_json:
             return result
@@ -61,7 +62,3 @@ def _rate(rates: str, table: Mapping[str, str], pool: str) -> str:
     """Return a rate with size and wait of the queue of its requests."""
     size, wait_ms = (table.get(f"{pool}ThreadPoolQueue{what}", "") for what in ("Size", "HeadWaitTimeMills"))
     return f"{first_rate(rates):9.2f}({size},{wait_ms}ms)"
-
-
-def _totals(state: BrokerState) -> tuple[int, ...]:
-    return astuple(totals_of_day(state.runtime_info))

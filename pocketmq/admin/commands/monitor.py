@@ -8,6 +8,8 @@ from pocketmq.admin.api.topics import group_names
 from pocketmq.admin.command import Run, command, option
 from pocketmq.runtime.command_line.option_types import WholeNumber
 
+UNDONE = "consumerGroup", "topic", "undoneMsgsTotal", "undoneMsgsSingleMQ", "undoneMsgsDelayTimeMills"
+
 
 @command("startMonitoring", option("-i", "--interval", "seconds between two rounds", type=WholeNumber(1), default=60))
 async def start_monitoring(run: Run, interval: int) -> object:
@@ -32,14 +34,5 @@ async def start_monitoring(run: Run, interval: int) -> object:
 
 
 def _rows(report: GroupReport) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {
-            "consumerGroup": one.consumer_group,
-            "topic": one.topic,
-            "undoneMsgsTotal": one.total,
-            "undoneMsgsSingleMQ": one.of_one_queue,
-            "undoneMsgsDelayTimeMills": one.delay_ms,
-        }
-        for one in report.undone
-    ]
+    rows: list[dict[str, Any]] = [dict(zip(UNDONE, one, strict=True)) for one in report.undone]
     return [*rows, {"consumerGroup": report.consumer_group, "subscriptionDifferent": True}] if report.differs else rows
