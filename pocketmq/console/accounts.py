@@ -48,7 +48,7 @@ class Accounts:
         self._config = config
         self._tls = access.tls
         self._now_s = now_s
-        self._sessions: dict[str, Account] = {}
+        self.sessions: dict[str, Account] = {}
         self.own = self._account(access.credentials)
         """The console's own account, in whose name it samples the brokers' figures."""
         self.anonymous = self._account(None) if access.credentials else self.own
@@ -60,7 +60,7 @@ class Accounts:
 
     def of(self, session_id: str) -> Account:
         """Return the account of a session; without one the account that does not sign."""
-        account = self._sessions.get(session_id)
+        account = self.sessions.get(session_id)
         if account is None or self._now_s() - account.used_s > self._config.console_session_idle_minutes * 60:
             return self.anonymous
         account.used_s = self._now_s()
@@ -78,33 +78,29 @@ class Accounts:
             await account.close()
             raise
         await self.end_idle()
-        if len(self._sessions) >= self._config.console_sessions_max:
-            await self.sign_out(min(self._sessions, key=lambda one: self._sessions[one].used_s))
+        if len(self.sessions) >= self._config.console_sessions_max:
+            await self.sign_out(min(self.sessions, key=lambda one: self.sessions[one].used_s))
         session_id = new_cookie()
-        self._sessions[session_id] = account
+        self.sessions[session_id] = account
         return session_id
 
     async def sign_out(self, session_id: str) -> None:
         """End a session and its connections."""
-        account = self._sessions.pop(session_id, None)
+        account = self.sessions.pop(session_id, None)
         if account is not None:
             await account.close()
 
     async def end_idle(self) -> None:
         """End the sessions that were not used for too long."""
         oldest_s = self._now_s() - self._config.console_session_idle_minutes * 60
-        for session_id in [one for one, account in self._sessions.items() if account.used_s < oldest_s]:
+        for session_id in [one for one, account in self.sessions.items() if account.used_s < oldest_s]:
             await self.sign_out(session_id)
 
     async def close(self) -> None:
         """End all sessions."""
-        await asyncio.gather(*(self.sign_out(one) for one in list(self._sessions)))
+        await asyncio.gather(*(self.sign_out(one) for one in list(self.sessions)))
         for account in {self.own, self.anonymous}:
             await account.close()
-
-    @property
-    def count(self) -> int:
-        return len(self._sessions)
 
 
 async def _check(account: Account) -> None:

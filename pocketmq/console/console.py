@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pocketmq.client.access import Access
 from pocketmq.console import values
 from pocketmq.console.accounts import Accounts
+from pocketmq.console.bodies import FORMS
 from pocketmq.console.config import ConsoleConfig
 from pocketmq.console.sampler import Sampler
 from pocketmq.console.security import Tokens
@@ -61,5 +62,5 @@ def _templates() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(values.FILTERS)
-    environment.globals["zone"] = values.zone
+    environment.globals.update(zone=values.zone, body_forms_known=FORMS)
     return environment

@@ -19,9 +19,17 @@ QUEUES_MAX: Final = 128
 class WrongInput(Exception):
     """Input that the user can correct. `key`: of its text, which the values complete."""
 
+    status = 400
+
     def __init__(self, key: str, /, **values: object) -> None:
         super().__init__(key)
         self.key, self.values = key, values
+
+
+class NotFound(WrongInput):
+    """What the browser asks for does not exist, or not any more."""
+
+    status = 404
 
 
 def whole(text: str) -> int:

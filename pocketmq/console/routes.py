@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pocketmq.admin.api.client import AdminError, is_of_access
-from pocketmq.console.console import Console
 from pocketmq.console.forms import WrongInput, read_form
 from pocketmq.console.security import is_same_origin
 from pocketmq.console.view import SignInNeeded, View
@@ -31,7 +30,7 @@ def page(path: str, answer: Answer) -> Route:
     """Declare a page, which changes nothing."""
 
     async def serve(request: Request) -> Response:
-        return await _answered(View(_console(request), request), answer)
+        return await _answered(View(request), answer)
 
     return Route(path, serve, methods=["GET"], name=path)
 
@@ -40,9 +39,8 @@ def action(path: str, answer: Answer, *, needs_write: bool = True) -> Route:
     """Declare a change, which a form requests. `needs_write` False: a read-only console makes it, too."""
 
     async def serve(request: Request) -> Response:
-        console = _console(request)
-        view = View(console, request)
-        if needs_write and not console.config.console_write:
+        view = View(request)
+        if needs_write and not view.can_write:
             return _refused(view, path, "refused.read_only")
         if not is_same_origin(request):
             return _refused(view, path, "refused.origin")
@@ -52,7 +50,7 @@ def action(path: str, answer: Answer, *, needs_write: bool = True) -> Route:
             return view.failed(wrong)
         except ClientDisconnect:
             return Response(status_code=400)
-        if not console.tokens.is_valid(view.browser_cookie, view.form.text("csrf")):
+        if not view.console.tokens.is_valid(view.browser_cookie, view.form.text("csrf")):
             return _refused(view, path, "refused.token")
         return await _answered(view, answer)
 
@@ -90,8 +88,3 @@ def _refused(view: View, path: str, key: str) -> Response:
     why = key.removeprefix("refused.")
     view.console.refusals.refused((key, view.peer), f"refused POST {path} from {view.peer}: {why}")
     return view.error(403, view.text(key))
-
-
-def _console(request: Request) -> Console:
-    console: Console = request.app.state.console
-    return console

@@ -116,7 +116,7 @@ async def _health(request: Request) -> Response:
 
 async def _not_served(request: Request, failure: Exception) -> Response:
     assert isinstance(failure, HTTPException)
-    view = View(request.app.state.console, request)
+    view = View(request)
     return view.error(failure.status_code, view.text("error.not_found" if failure.status_code == 404 else "error.method"))
 
 

@@ -35,9 +35,7 @@ class LevelBar:
     """The pending messages of a level: they are due between now and its delay from now."""
 
     level: int
-    delay_ms: int | None
     count: int
-    y: int
     width: float
 
 
@@ -83,11 +81,7 @@ def by_level(levels: Sequence[LevelCount]) -> list[LevelBar]:
     """Return a row for each level, as long as its delay in proportion to the longest one."""
     longest = max((one.delay_ms or 0 for one in levels), default=0)
     room = WIDTH - LABEL_WIDTH
-    return [
-        LevelBar(one.level, one.delay_ms, one.count, row * ROW_HEIGHT, round((one.delay_ms or 0) / longest * room, 1))
-        for row, one in enumerate(levels)
-        if longest
-    ]
+    return [LevelBar(one.level, one.count, round((one.delay_ms or 0) / longest * room, 1)) for one in levels if longest]
 
 
 def summed(levels: Sequence[Sequence[LevelCount]]) -> list[LevelCount]:

@@ -40,11 +40,8 @@ def moment(ms: int | None) -> Markup | str:
         local = datetime.fromtimestamp(ms / 1000).astimezone()
     except (OverflowError, OSError, ValueError):
         return str(ms)
-    return Markup('<time datetime="{}">{}</time>').format(local.isoformat(timespec="milliseconds"), _shown(local))
-
-
-def _shown(local: datetime) -> str:
-    return local.strftime("%Y-%m-%d %H:%M:%S")
+    shown = local.strftime("%Y-%m-%d %H:%M:%S")
+    return Markup('<time datetime="{}">{}</time>').format(local.isoformat(timespec="milliseconds"), shown)
 
 
 def zone() -> str:

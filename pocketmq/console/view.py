@@ -52,8 +52,8 @@ class SignInNeeded(Exception):
 class View:
     """One request. `form`: the fields of an action, empty for a page."""
 
-    def __init__(self, console: Console, request: Request) -> None:
-        self.console = console
+    def __init__(self, request: Request) -> None:
+        self.console: Console = request.app.state.console
         self.request = request
         self.query: Mapping[str, str] = request.query_params
         self.form = Form([])
@@ -211,7 +211,7 @@ class View:
     def failed(self, failure: Exception) -> Response:
         """Return the page about a request that cannot be served."""
         if isinstance(failure, WrongInput):
-            return self.error(400, self.text(failure.key, **failure.values))
+            return self.error(failure.status, self.text(failure.key, **failure.values))
         if isinstance(failure, RemotingError) and failure.code == ResponseCode.TOPIC_NOT_EXIST:
             return self.error(404, described(failure))
         status = 504 if isinstance(failure, (Unreachable, TimeoutError)) else 403 if is_of_access(failure) else 502

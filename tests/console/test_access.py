@@ -147,7 +147,7 @@ async def test_a_session_ends_when_it_is_not_used(of_5):
     now_s[0] += 61
     assert accounts.of(session).name == ""
     await accounts.end_idle()
-    assert accounts.count == 0
+    assert not accounts.sessions
     await accounts.close()
 
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from pocketmq.admin.api.brokers import first_rate, out_rates, runtime_info, totals_of_day
 from pocketmq.admin.api.client import sorted_addresses
 from pocketmq.client.route import MASTER_ID
+from pocketmq.console.forms import NotFound
 from pocketmq.console.routes import page
 from pocketmq.console.tables import PAIRS, Column, columns
 from pocketmq.console.view import View
@@ -105,9 +106,8 @@ async def show_broker(view: View) -> Response:
     address = view.required("address")
     broker = next((one for one in await _brokers(view) if one.address == address), None)
     if broker is None:
-        return view.error(404, view.text("cluster.unknown_broker", address=address))
-    table = view.table(PAIRS, sorted(broker.info.items()))
-    return view.render("broker.html", broker=broker, table=table)
+        raise NotFound("cluster.unknown_broker", address=address)
+    return view.render("broker.html", broker=broker, table=view.table(PAIRS, sorted(broker.info.items())))
 
 
 def _whole(text: str | None) -> int | None:

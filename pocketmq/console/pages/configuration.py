@@ -11,7 +11,6 @@ from pocketmq.console.forms import WrongInput
 from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
-from pocketmq.remoting.bodies import BrokerData
 
 MENU: Final = ("/configuration", "configuration.title")
 SECRET: Final = ("secret", "password", "credential")
@@ -34,7 +33,7 @@ COLUMNS: Final = (
 
 
 async def show(view: View) -> Response:
-    servers = _servers((await view.admin.cluster_info()).broker_addr_table)
+    servers = await _servers(view)
     chosen = view.query.get("broker") or next(iter(servers), "")
     config = None
     if chosen in servers:
@@ -74,17 +73,17 @@ async def change(view: View) -> Response:
     return view.redirect("/configuration", "config_changed", broker=broker, q=key)
 
 
-def _servers(table: dict[str, BrokerData]) -> dict[str, str]:
+async def _servers(view: View) -> dict[str, str]:
     """Return the address of each broker by its name; the name of a slave has its id."""
     return {
         name if place == 0 else f"{name} {broker_id}": address
-        for name, data in sorted(table.items())
+        for name, data in sorted((await view.admin.cluster_info()).broker_addr_table.items())
         for place, (broker_id, address) in enumerate(sorted_addresses(data))
     }
 
 
 async def _address(view: View, broker: str) -> str:
-    address = _servers((await view.admin.cluster_info()).broker_addr_table).get(broker)
+    address = (await _servers(view)).get(broker)
     if address is None:
         raise WrongInput("configuration.unknown_broker", broker=broker)
     return address

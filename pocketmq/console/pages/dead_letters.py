@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
@@ -19,7 +19,7 @@ from pocketmq.admin.api.queue_reading import message_at
 from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.api.topics import DLQ_PREFIX
 from pocketmq.console.bodies import one_line
-from pocketmq.console.forms import positions_of, positions_text, whole
+from pocketmq.console.forms import NotFound, positions_of, positions_text, whole
 from pocketmq.console.pages.messages import list_of, queues_of, size_of, time_of
 from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column, columns
@@ -50,9 +50,7 @@ class Resent:
     before: int = 0
     failed: int = 0
     position: str = ""
-
-    def __post_init__(self) -> None:
-        self.failures: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, one: Outcome) -> None:
         self.failed += one.failure is not None
@@ -65,13 +63,6 @@ class Resent:
 
 _locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 """One lock for each group whose dead letters are being sent again, so that two browsers do not send one twice."""
-
-
-def _lock(group: str) -> asyncio.Lock:
-    lock = _locks.get(group)
-    if lock is None:
-        lock = _locks[group] = asyncio.Lock()
-    return lock
 
 
 async def show(view: View) -> Response:
@@ -119,8 +110,8 @@ async def resend(view: View) -> Response:
     queue = MessageQueue(form.required("broker"), whole(form.required("queue")), DLQ_PREFIX + group)
     stored = await message_at(view.admin, queue, whole(form.required("offset")))
     if stored is None:
-        return view.error(404, view.text("messages.gone"))
-    async with _lock(group):
+        raise NotFound("messages.gone")
+    async with _locks.setdefault(group, asyncio.Lock()):
         async for one in dead_letters.resend(view.admin, [stored]):
             if one.failure is not None:
                 raise one.failure
@@ -134,7 +125,7 @@ async def resend_all(view: View) -> Response:
     group = view.form.required("group")
     begins = positions_of(view.form.text("at"))
     total, deadline_s = Resent(), time.monotonic() + RESEND_S
-    async with _lock(group):
+    async with _locks.setdefault(group, asyncio.Lock()):
         batch: list[StoredMessage] = []
         async for stored in dead_letters.dead_letters(view.admin, group, begins):
             if len(batch) == _BATCH:

@@ -4,21 +4,21 @@ import base64
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
 from pocketmq.admin.api import delayed
 from pocketmq.admin.api.delayed import DelayedPage
 from pocketmq.console import time_line
-from pocketmq.console.bodies import FORMS, shown
-from pocketmq.console.forms import WrongInput
+from pocketmq.console.bodies import shown
+from pocketmq.console.forms import NotFound, WrongInput
 from pocketmq.console.pages.messages import SIZES, size_of, time_of
 from pocketmq.console.routes import action, page
 from pocketmq.console.view import View, url
 from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.delay_bodies import DelayedCounts, DelayedMessage
+from pocketmq.remoting.delay_bodies import DelayedMessage
 from pocketmq.remoting.headers.delay import ClockResponseHeader, CountDelayedRequestHeader, QueryDelayedRequestHeader
 
 MENU: Final = ("/delayed", "delayed.title")
@@ -38,17 +38,15 @@ class Found(NamedTuple):
 
 async def show(view: View) -> Response:
     brokers = await view.admin.brokers()
-    clocks = await view.ask_each(
-        brokers, lambda at: _known(delayed.read_clock(view.admin, at), ClockResponseHeader(0, False))
-    )
+    clocks = await view.ask_each(brokers, lambda at: _clock(view, at))
     ours = {name: brokers[name] for name, clock in clocks.items() if clock.now}
     others = [name for name, clock in clocks.items() if not clock.now]
     counts = await view.ask_each(ours, lambda at: delayed.delayed_counts(view.admin, at, CountDelayedRequestHeader()))
     levels = await view.ask_each(brokers, lambda at: delayed.level_counts(view.admin, at))
-    timers = await view.ask_each(
-        {name: brokers[name] for name in others}, lambda at: _or_empty(delayed.timer_counts(view.admin, at))
-    )
-    line = time_line.by_hour(_by_hour(list(counts.values())), time.localtime().tm_gmtoff * 1000)
+    timers = await view.ask_each({name: brokers[name] for name in others}, lambda at: delayed.timer_counts(view.admin, at))
+    total = delayed.summed(counts.values())
+    hours = {int(hour): count for hour, count in total.hours.items()}
+    line = time_line.by_hour(hours, time.localtime().tm_gmtoff * 1000)
     by_level = time_line.summed(list(levels.values()))
     rows, next_link = await _page(view, ours)
     return view.render(
@@ -58,7 +56,7 @@ async def show(view: View) -> Response:
         ours=ours,
         others=others,
         line=line,
-        cancelled=sum(one.cancelled for one in counts.values()),
+        cancelled=total.cancelled,
         levels=by_level,
         level_bars=time_line.by_level(by_level),
         timers=timers,
@@ -73,28 +71,16 @@ async def show(view: View) -> Response:
     )
 
 
-async def _known(request: Awaitable[Any], otherwise: Any) -> Any:
-    """Return an answer, or `otherwise` from a broker that does not know the request, as Apache's."""
+async def _clock(view: View, address: str) -> ClockResponseHeader:
+    """Return a broker's message time; 0 for a broker that does not know the request, as Apache's."""
     with Tolerating(ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
-        return await request
-    return otherwise
-
-
-async def _or_empty(request: Awaitable[dict[str, int] | None]) -> dict[str, int]:
-    return await request or {}
+        return await delayed.read_clock(view.admin, address)
+    return ClockResponseHeader(0, False)
 
 
 def _input_time(ms: int) -> str:
     """Return a time as an input of type datetime-local has it."""
     return datetime.fromtimestamp(ms / 1000).isoformat(timespec="seconds")
-
-
-def _by_hour(counts: list[DelayedCounts]) -> dict[int, int]:
-    hours: dict[int, int] = {}
-    for one in counts:
-        for hour, count in one.hours.items():
-            hours[int(hour)] = hours.get(int(hour), 0) + count
-    return hours
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
@@ -168,16 +154,9 @@ async def show_message(view: View) -> Response:
     found = await delayed.delayed_page(view.admin, address, wanted)
     message = next((one for one in found.messages if one.offset_msg_id == msg_id), None)
     if message is None:
-        return view.error(404, view.text("delayed.gone"))
+        raise NotFound("delayed.gone")
     body = shown(base64.b64decode(message.body or ""), view.query.get("as", ""))
-    return view.render(
-        "delayed_message.html",
-        broker_name=broker_name,
-        message=message,
-        body=body,
-        forms=FORMS,
-        form_query=lambda form: {**view.query_without("as"), "as": form},
-    )
+    return view.render("delayed_message.html", broker_name=broker_name, message=message, body=body)
 
 
 async def cancel(view: View) -> Response:
@@ -206,7 +185,7 @@ async def advance(view: View) -> Response:
     unit = view.form.one_of("unit", tuple(UNITS_MS))
     ms = view.form.whole("amount", 1, 100_000) * UNITS_MS[unit]
     for address in (await view.admin.brokers()).values():
-        if (await _known(delayed.read_clock(view.admin, address), ClockResponseHeader(0, False))).is_virtual:
+        if (await _clock(view, address)).is_virtual:
             await delayed.advance_clock(view.admin, address, ms)
     return view.redirect("/delayed", "advanced")
 

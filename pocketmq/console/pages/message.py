@@ -16,8 +16,8 @@ from pocketmq.admin.api.stored_messages import StoredMessage
 from pocketmq.admin.api.topics import DLQ_PREFIX, RETRY_PREFIX, groups_of_topic
 from pocketmq.client.message import Message
 from pocketmq.client.message_check import sender_properties
-from pocketmq.console.bodies import FORMS, editable, shown
-from pocketmq.console.forms import WrongInput, whole
+from pocketmq.console.bodies import editable, shown
+from pocketmq.console.forms import NotFound, WrongInput, whole
 from pocketmq.console.pages.messages import place_of
 from pocketmq.console.routes import action, page
 from pocketmq.console.view import View
@@ -42,8 +42,6 @@ class GroupOfMessage(NamedTuple):
 
 async def show(view: View) -> Response:
     stored = await _found(view)
-    if stored is None:
-        return view.error(404, view.text("messages.gone"))
     message = stored.message
     track = view.text("message.track")
     names = await view.ask(track, _groups(view, stored)) or []
@@ -55,8 +53,6 @@ async def show(view: View) -> Response:
         message=message,
         place=place_of(row_of(stored.record, message.broker_name)),
         body=shown(message.body, view.query.get("as", "")),
-        forms=FORMS,
-        form_query=lambda form: {**view.query_without("as"), "as": form},
         groups=[one for one in groups if one is not None],
         groups_cut=max(len(names) - GROUPS_MAX, 0),
         trace=trace,
@@ -66,8 +62,8 @@ async def show(view: View) -> Response:
     )
 
 
-async def _found(view: View) -> StoredMessage | None:
-    """Return the message that the query names, by its id or its place."""
+async def _found(view: View) -> StoredMessage:
+    """Return the message that the query names, by its id or its place. Raises NotFound."""
     msg_id = view.query.get("id", "").strip()
     if msg_id:
         if not await names_known_broker(view.admin, msg_id):
@@ -76,15 +72,15 @@ async def _found(view: View) -> StoredMessage | None:
     return await _at_place(view, {name: view.required(name) for name in ("topic", "broker", "queue", "offset")})
 
 
-async def _at_place(view: View, place: dict[str, str]) -> StoredMessage | None:
-    """Return the message at a place. One that was just sent may arrive in its queue a moment later."""
+async def _at_place(view: View, place: dict[str, str]) -> StoredMessage:
+    """Return the message at a place. One that was just sent may arrive in its queue a moment later. Raises NotFound."""
     queue = MessageQueue(place["broker"], whole(place["queue"]), place["topic"])
     for _ in range(_ARRIVAL_TRIES if view.query.get("done") else 1):
         stored = await message_at(view.admin, queue, whole(place["offset"]))
         if stored is not None:
             return stored
         await asyncio.sleep(_ARRIVAL_POLL_S)
-    return None
+    raise NotFound("messages.gone")
 
 
 async def _groups(view: View, stored: StoredMessage) -> list[str]:
@@ -105,8 +101,6 @@ async def _group(view: View, stored: StoredMessage, group: str) -> GroupOfMessag
 async def download(view: View) -> Response:
     """Return the body alone, as a file."""
     stored = await _found(view)
-    if stored is None:
-        return view.error(404, view.text("messages.gone"))
     name = f"{stored.message.offset_msg_id}.bin"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(stored.message.body, media_type="application/octet-stream", headers=headers)
@@ -116,10 +110,7 @@ async def send_again(view: View) -> Response:
     """Send a message again, as it is or with another topic, tag, keys or text."""
     form = view.form
     place = {name: form.required(name) for name in ("topic", "broker", "queue", "offset")}
-    stored = await _at_place(view, place)
-    if stored is None:
-        return view.error(404, view.text("messages.gone"))
-    old = stored.message
+    old = (await _at_place(view, place)).message
     body = form.raw("body").encode() if editable(old.body) is not None else old.body
     tags, keys = form.text("tags") or None, form.text("keys") or None
     try:

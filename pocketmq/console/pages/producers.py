@@ -4,7 +4,6 @@ from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from pocketmq.admin.api.client import addresses_by_name
 from pocketmq.admin.api.consumers import client_fields, language_name, producers, producers_at
 from pocketmq.client.versions import version_name
 from pocketmq.console.routes import page
@@ -38,11 +37,11 @@ COLUMNS: Final = (
 async def show(view: View) -> Response:
     topic, group = view.query.get("topic", "").strip(), view.query.get("group", "").strip()
     if topic and group:
-        brokers = addresses_by_name(await view.admin.route(topic))
+        brokers = await view.admin.route_brokers(topic)
         found = await view.ask(topic, producers(view.admin, group, topic)) or []
         rows = [ProducerRow(group, *client_fields(one), 0, ", ".join(brokers)) for one in found]
     else:
-        brokers = addresses_by_name(await view.admin.route(topic)) if topic else await view.admin.brokers()
+        brokers = await (view.admin.route_brokers(topic) if topic else view.admin.brokers())
         answers = await view.ask_each(brokers, lambda at: producers_at(view.admin, at))
         rows = [
             _producer(broker, name, one) for broker, data in answers.items() for name, ones in data.items() for one in ones

@@ -5,13 +5,14 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 
 from pocketmq.admin.api import topic_configs
-from pocketmq.admin.api.client import AdminError, addresses_by_name
+from pocketmq.admin.api.client import AdminError
 from pocketmq.admin.api.consumers import Progress, progress_at
 from pocketmq.admin.api.sending import producer
 from pocketmq.admin.api.topic_configs import OF_CLIENTS, OF_SERVERS, PERMS, TopicAt, TopicChange, TopicTable, perm_text
 from pocketmq.admin.api.topics import QueueStatus, groups_of_topic_at, queue_status_at
 from pocketmq.client.message import Message
 from pocketmq.console.forms import WrongInput
+from pocketmq.console.pages.message import PRODUCER_GROUP
 from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
@@ -19,7 +20,6 @@ from pocketmq.console.view import View
 MENU: Final = ("/topics", "topics.title")
 QUEUES_MAX: Final = 65_536
 _DELAY_MAX_S: Final = 400 * 86_400
-_PRODUCER_GROUP: Final = "pocketmq-console"
 
 
 class TopicRow(NamedTuple):
@@ -84,7 +84,7 @@ async def show_list(view: View) -> Response:
 
 async def show_topic(view: View) -> Response:
     topic = view.required("name")
-    brokers = addresses_by_name(await view.admin.route(topic))
+    brokers = await view.admin.route_brokers(topic)
     places = await _places(view, topic, brokers)
     states = await view.ask_each(brokers, lambda at: queue_status_at(view.admin, at, topic))
     rows: list[QueueStatus] = [row for state in states.values() for row in state]
@@ -119,14 +119,8 @@ async def _with_progress(view: View, topic: str, brokers: dict[str, str], groups
     async def stats_at(address: str) -> dict[str, dict[str, Any]]:
         return {group: await progress_at(view.admin, address, group, topic) for group in groups}
 
-    found = await view.ask_each(brokers, stats_at)
-    rows = []
-    for group in groups:
-        progress = Progress()
-        for stats in found.values():
-            progress.add(stats[group])
-        rows.append(GroupRow(group, progress if found else None))
-    return rows
+    found = (await view.ask_each(brokers, stats_at)).values()
+    return [GroupRow(group, Progress(*(stats[group] for stats in found)) if found else None) for group in groups]
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -174,7 +168,7 @@ async def send(view: View) -> Response:
         delay=delay_s or None,
     )
     try:
-        async with producer(view.admin, _PRODUCER_GROUP) as sender:
+        async with producer(view.admin, PRODUCER_GROUP) as sender:
             sent = await sender.send(message, timeout_s=view.console.config.console_request_timeout_seconds)
     except (TypeError, ValueError) as wrong:
         raise AdminError(str(wrong)) from wrong
