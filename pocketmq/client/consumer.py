@@ -35,7 +35,6 @@ from pocketmq.client.consuming.process_queue import ProcessQueue
 from pocketmq.client.consuming.push_source import PushSource
 from pocketmq.client.consuming.queue_locks import QueueLocks
 from pocketmq.client.consuming.queue_requests import QueueRequests
-from pocketmq.client.consuming.rebalancing import Rebalancing
 from pocketmq.client.consuming.subscription import SQL92, subscription
 from pocketmq.client.message import RETRY_GROUP_PREFIX, RETRY_TOPIC, MessageExt, local_address
 from pocketmq.client.message_check import check_group
@@ -71,7 +70,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
         name = options.instance_name or (DEFAULT_INSTANCE if broadcast else None)
         if name is not None:
             instance.client_id = f"{local_address()}@{name}"
-        Listening.__init__(self)
+        Listening.__init__(self, instance, group, options)
         self._start, self._is_ordered, self._is_broadcasting = start, ordered, broadcast
         self._concurrency = concurrency
         requests = QueueRequests(instance, group, self._lifecycle)
@@ -90,15 +89,14 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
         queues.commits_when_pulling = not broadcast
         queues.on_taken = lambda: self._consumption.staff(len(queues.held))
         self._consumption = Consumption[ProcessQueue](
-            PushSource(instance, group, queues, options, ordered, broadcast),
+            PushSource(queues, ordered, broadcast),
             self._listeners,
-            self._hooks(instance, group, options),
+            self._hooks,
             queues.rates,
             concurrency,
             options.auto_ack,
         )
-        rebalancing = Rebalancing(instance, group, queues, self._subscriptions, options.strategy, broadcast)
-        GroupMember.__init__(self, instance, group, queues, rebalancing, options)
+        GroupMember.__init__(self, queues, broadcast)
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -143,7 +141,7 @@ class PushConsumer(Listening[ProcessQueue], GroupMember):
         self._queues.ready.close()
         await self._queues.drop(list(self._queues.held))
         await self._consumption.close()
-        await self._leave(self.instance, self.group)
+        await self._leave()
 
     def finish(self) -> None:
         """Take no further message, not even pulled ones; `close` must still be called. May be called by a listener."""

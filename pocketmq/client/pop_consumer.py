@@ -72,15 +72,12 @@ class PopConsumer(Listening[Popped]):
         if invisible_ms < INVISIBLE_MIN_MS:
             raise ValueError(f"invisible_ms must be {INVISIBLE_MIN_MS} or more, not {invisible_ms}")
         check_group(group)
-        super().__init__()
-        self.instance = ClientInstance(namesrv, access)
-        self.group = group
-        self._start, self._concurrency, self._invisible_ms, self._options = start, concurrency, invisible_ms, options
+        super().__init__(ClientInstance(namesrv, access), group, options)
+        self._start, self._concurrency, self._invisible_ms = start, concurrency, invisible_ms
         self._source = PopSource(self.instance, group, invisible_ms, options.max_reconsume_times)
         self._rates: dict[str, ConsumeRates] = {}
-        hooks = self._hooks(self.instance, group, options)
         self._consumption = Consumption[Popped](
-            self._source, self._listeners, hooks, self._rates, concurrency, options.auto_ack
+            self._source, self._listeners, self._hooks, self._rates, concurrency, options.auto_ack
         )
         self._popping: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._failures = RefusalLog(log)  # by broker
@@ -126,7 +123,7 @@ class PopConsumer(Listening[Popped]):
         await self._source.close(None if self._consumption.has_listeners else self._options.release_timeout_s)
         await self._consumption.close()
         await self._source.returned()
-        await self._leave(self.instance, self.group)
+        await self._leave()
 
     def _consumer_data(self) -> ConsumerData:
         return ConsumerData(

@@ -24,7 +24,7 @@ from pocketmq.client.consuming.held_queues import HeldQueues, Start, check_start
 from pocketmq.client.consuming.offset_stores import BrokerOffsets
 from pocketmq.client.consuming.process_queue import ProcessQueue
 from pocketmq.client.consuming.queue_requests import QueueRequests
-from pocketmq.client.consuming.rebalancing import PERSIST_OFFSETS_S, Rebalancing
+from pocketmq.client.consuming.rebalancing import PERSIST_OFFSETS_S
 from pocketmq.client.consuming.subscription import subscription
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message import MessageExt
@@ -72,8 +72,7 @@ class PullConsumer(QueueRequests, GroupMember):
         queues.posts_subscription = True
         queues.commits_when_pulling = queues.commits_at_end = auto_commit
         queues.release_timeout_s = options.release_timeout_s
-        rebalancing = Rebalancing(instance, group, queues, self._subscriptions, options.strategy)
-        GroupMember.__init__(self, instance, group, queues, rebalancing, options)
+        GroupMember.__init__(self, queues)
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,8 +3,6 @@
 from typing import Any
 
 from pocketmq.client.broker_requests import ConsumeMessageDirectlyResult
-from pocketmq.client.client_instance import ClientInstance
-from pocketmq.client.consuming.consumer_options import ConsumerOptions
 from pocketmq.client.consuming.held_queues import HeldQueues
 from pocketmq.client.consuming.rebalancing import Rebalancing
 from pocketmq.client.message import MessageExt, now_ms
@@ -15,15 +13,12 @@ from pocketmq.remoting.bodies import ConsumerData, MessageQueue
 class GroupMember:
     """Base of consumers that pull from allocated queues."""
 
-    def __init__(
-        self, instance: ClientInstance, group: str, queues: HeldQueues, rebalancing: Rebalancing, options: ConsumerOptions
-    ) -> None:
-        self.instance = instance
-        self.group = group
-        self._queues, self.rebalancing, self._options = queues, rebalancing, options
+    def __init__(self, queues: HeldQueues, is_broadcasting: bool = False) -> None:
+        self.instance, self.group = queues.requests.instance, queues.requests.group
+        self._queues, self.rebalancing = queues, Rebalancing(queues, is_broadcasting)
         self._started_ms = now_ms()
-        instance.consumer_data = self._consumer_data
-        instance.member = self
+        self.instance.consumer_data = self._consumer_data
+        self.instance.member = self
 
     def _consumer_data(self) -> ConsumerData:
         """Return the group's entry in heartbeats."""
@@ -39,7 +34,7 @@ class GroupMember:
         settings = {
             "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in self.instance.routes.namesrv_addresses),
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            **self._options.shown(),
+            **self._queues.options.shown(),
             **self._settings(),
         }
         works = self._queues.held.values()

@@ -76,8 +76,8 @@ class HeldQueues:
         """Time for which `drop` waits for messages in hand; None: until they are finished."""
         self.on_taken: Callable[[], None] = lambda: None
         """Called after more queues were taken."""
-        self._requests, self._offsets, self._subscriptions = requests, offsets, subscriptions
-        self._options, self._start = options, start
+        self.requests, self.subscriptions, self.options = requests, subscriptions, options
+        self._offsets, self._start = offsets, start
         self._locks = locks
         self._changed = asyncio.Event()
         self._failures = RefusalLog(log)  # by broker
@@ -90,10 +90,10 @@ class HeldQueues:
         if stored is not None:
             return stored
         if queue.topic.startswith(RETRY_GROUP_PREFIX) or self._start == "first":
-            return max(0, await self._requests.min_offset(queue))
+            return max(0, await self.requests.min_offset(queue))
         if isinstance(self._start, int):
-            return max(0, await self._requests.search_offset(queue, self._start))
-        return await self._requests.max_offset(queue)
+            return max(0, await self.requests.search_offset(queue, self._start))
+        return await self.requests.max_offset(queue)
 
     async def take(self, queues: Iterable[MessageQueue]) -> None:
         """Hold more queues, and begin to pull from them. Queues that are locked for another client are left out."""
@@ -213,7 +213,7 @@ class HeldQueues:
             return True
         works = self.held.values()
         count, size = sum(one.unfinished_count for one in works), sum(one.bytes for one in works)
-        return count < self._options.buffer_messages and size < self._options.buffer_bytes
+        return count < self.options.buffer_messages and size < self.options.buffer_bytes
 
     # Pulls
 
@@ -226,18 +226,18 @@ class HeldQueues:
             except (OSError, TimeoutError, RemotingError, ValueError) as failure:
                 self._failures.refused(work.queue.broker_name, f"consuming from {work.queue} failed: {failure}")
                 if isinstance(failure, RemotingError) and failure.code in _UNKNOWN_HERE:
-                    await self._requests.instance.heartbeat()  # the broker was restarted and does not know the group yet
+                    await self.requests.instance.heartbeat()  # the broker was restarted and does not know the group yet
                 await asyncio.sleep(PAUSE_S)
 
     async def _fetch_once(self, work: ProcessQueue) -> None:
         if work.fetch_offset < 0:
             work.fetch_offset = await self.begin_offset(work.queue)
-        own = self._subscriptions[work.queue.topic]
+        own = self.subscriptions[work.queue.topic]
         asked_s = time.monotonic()
-        result = await self._requests.pull(
+        result = await self.requests.pull(
             work.queue,
             work.fetch_offset,
-            self._options.pull_batch_size,
+            self.options.pull_batch_size,
             tags=own.sub_string if self.posts_subscription else None,
             wait_ms=HOLD_MS,
             commit_offset=work.consumer_offset if self.commits_when_pulling else 0,

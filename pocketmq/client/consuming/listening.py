@@ -20,29 +20,26 @@ class Listening(Generic[P]):
     """Base of push and pop consumers, whose `start` needs a subscription. `P` is the place of a message in its source."""
 
     _consumption: Consumption[P]
-    _trace: TraceHook | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, instance: ClientInstance, group: str, options: ConsumerOptions) -> None:
+        self.instance, self.group, self._options = instance, group, options
         self._lifecycle = Lifecycle("the consumer")
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._listeners: dict[str, Listener] = {}
-
-    def _hooks(self, instance: ClientInstance, group: str, options: ConsumerOptions) -> Hooks:
-        """Return the hooks of the options, and those for traces and spans."""
+        self._trace = TraceHook(instance, group, options.trace) if options.trace else None
         hooks = list(options.hooks)
-        if options.trace:
-            self._trace = TraceHook(instance, group, options.trace)
+        if self._trace is not None:
             hooks.append(self._trace)
         if IS_INSTALLED:
             hooks.append(SpanHook())
-        return Hooks(group, instance.client_id, hooks)
+        self._hooks = Hooks(group, instance.client_id, hooks)
 
-    async def _leave(self, instance: ClientInstance, group: str) -> None:
+    async def _leave(self) -> None:
         """Send the last trace records, leave the group and close all connections."""
         if self._trace is not None:
             await self._trace.writer.close()
         self._lifecycle.close()
-        await instance.close(group)
+        await self.instance.close(self.group)
 
     async def start(self) -> None:
         """Begin to receive messages."""

@@ -5,8 +5,6 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
-from pocketmq.client.client_instance import ClientInstance
-from pocketmq.client.consuming.consumer_options import ConsumerOptions
 from pocketmq.client.consuming.consumption import DEAD_LETTER, ReconsumeLater
 from pocketmq.client.consuming.held_queues import PAUSE_S, HeldQueues
 from pocketmq.client.consuming.process_queue import ProcessQueue
@@ -21,17 +19,8 @@ _NO_LIMIT: Final = 1 << 31
 class PushSource:
     """Source of a push consumer."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        group: str,
-        queues: HeldQueues,
-        options: ConsumerOptions,
-        is_ordered: bool,
-        is_broadcasting: bool,
-    ) -> None:
-        self._instance, self._group = instance, group
-        self._queues, self._options = queues, options
+    def __init__(self, queues: HeldQueues, is_ordered: bool, is_broadcasting: bool) -> None:
+        self._queues, self._options = queues, queues.options
         self._is_ordered, self._is_broadcasting = is_ordered, is_broadcasting
 
     def __aiter__(self) -> AsyncIterator[tuple[ProcessQueue, MessageExt]]:
@@ -72,8 +61,8 @@ class PushSource:
 
     async def _sent_back(self, place: ProcessQueue, message: MessageExt, level: int) -> bool:
         """Return whether a broker has the message, after as many attempts as it takes; False once the queue is given up."""
-        times_max = self._options.max_reconsume_times
-        while not await send_back(self._instance, self._group, message, level, times_max):
+        times_max, requests = self._options.max_reconsume_times, self._queues.requests
+        while not await send_back(requests.instance, requests.group, message, level, times_max):
             if place.is_dropped:
                 return False
             await asyncio.sleep(PAUSE_S)

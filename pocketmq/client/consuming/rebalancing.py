@@ -7,14 +7,12 @@ broadcasting consumer holds all queues.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
 from typing import Final
 
-from pocketmq.client.client_instance import ClientInstance
-from pocketmq.client.consuming.allocation import AllocationStrategy, allocated
+from pocketmq.client.consuming.allocation import allocated
 from pocketmq.client.consuming.held_queues import HeldQueues, cancelled
 from pocketmq.client.consuming.queue_locks import RENEW_LOCKS_S
-from pocketmq.remoting.bodies import ConsumerIdList, MessageQueue, SubscriptionData, decode_body
+from pocketmq.remoting.bodies import ConsumerIdList, MessageQueue, decode_body
 from pocketmq.remoting.client import Tolerating
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
@@ -29,19 +27,9 @@ PERSIST_OFFSETS_S: Final = 5.0
 class Rebalancing:
     """Keeps the held queues of one member of a group in line with the group."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        group: str,
-        queues: HeldQueues,
-        subscriptions: Mapping[str, SubscriptionData],
-        strategy: AllocationStrategy,
-        is_broadcasting: bool = False,
-    ) -> None:
-        self._instance, self._group = instance, group
-        self._queues, self._subscriptions = queues, subscriptions
-        self._strategy = strategy
-        self._is_broadcasting = is_broadcasting
+    def __init__(self, queues: HeldQueues, is_broadcasting: bool) -> None:
+        self._queues, self._is_broadcasting = queues, is_broadcasting
+        self._instance, self._group = queues.requests.instance, queues.requests.group
         self._resets: dict[MessageQueue, int] = {}
         """Held queue -> consumer offset at which a broker has asked to continue."""
         self._now = asyncio.Event()
@@ -88,7 +76,7 @@ class Rebalancing:
                 log.warning("rebalance of %s failed: %s", self._group, failure)
 
     async def _rebalance(self) -> None:
-        for topic in () if self.is_finishing else tuple(self._subscriptions):
+        for topic in () if self.is_finishing else tuple(self._queues.subscriptions):
             mine = None
             with Tolerating(ResponseCode.TOPIC_NOT_EXIST):  # the retry topic, while the name server does not know it
                 mine = await self._allocated(await self._instance.routes.subscribe_queues(topic))
@@ -106,7 +94,7 @@ class Rebalancing:
         client_ids = await self._client_ids(queues)
         if client_ids is None:
             return None
-        return set(allocated(self._strategy, queues, client_ids, self._instance.client_id))
+        return set(allocated(self._queues.options.strategy, queues, client_ids, self._instance.client_id))
 
     async def _client_ids(self, queues: list[MessageQueue]) -> list[str] | None:
         """Return the client ids of the group from a broker; None if no broker knows the group.
