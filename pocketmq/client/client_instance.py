@@ -219,7 +219,7 @@ class ClientInstance:
 
     async def _refresh_routes(self) -> None:
         before = self.routes.heartbeat_addresses(with_slaves=True)
-        for topic in self.routes.topics:
+        for topic in list(self.routes.by_topic):
             await self.routes.refresh(topic)
         for address in self.routes.heartbeat_addresses(with_slaves=True) - before:
             self._unreachable.pop(address, None)  # the broker has registered again

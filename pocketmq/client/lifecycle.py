@@ -13,7 +13,8 @@ class Lifecycle:
         """`name` is the client's name in errors."""
         self._name = name
         self._state = _NEW
-        self._is_closing = False
+        self.is_closing = False
+        """Whether the end has begun."""
 
     def start(self) -> None:
         """Change from new to started."""
@@ -22,18 +23,13 @@ class Lifecycle:
 
     def begin_close(self) -> bool:
         """Begin to close, once; return False if that has begun before. Checks still pass until `close`."""
-        is_first, self._is_closing = not self._is_closing and self._state != _CLOSED, True
-        return is_first
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether the end has begun."""
-        return self._is_closing or self._state == _CLOSED
+        was_closing, self.is_closing = self.is_closing, True
+        return not was_closing
 
     def close(self) -> bool:
         """Change to closed; return False if it was closed before."""
         was_open = self._state != _CLOSED
-        self._state = _CLOSED
+        self._state, self.is_closing = _CLOSED, True
         return was_open
 
     def check_new(self, advice: str) -> None:

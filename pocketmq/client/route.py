@@ -80,14 +80,10 @@ class Routes:
             raise ValueError("no name server is given: use HOST:PORT, several separated by ';'")
         self._remoting = remoting
         self.namesrv_addresses = random.sample(namesrv_addresses, len(namesrv_addresses))
-        self._by_topic: dict[str, TopicRouteData] = {}
+        self.by_topic: dict[str, TopicRouteData] = {}
+        """The route of each topic that was requested."""
         self._brokers: dict[str, BrokerData] = {}
         self._sources: dict[str, str] = {}
-
-    @property
-    def topics(self) -> list[str]:
-        """Topics that were requested."""
-        return list(self._by_topic)
 
     def masters(self) -> list[str]:
         """Names of the brokers with a master in any known route."""
@@ -127,7 +123,7 @@ class Routes:
 
     async def route(self, topic: str) -> TopicRouteData:
         """Return the cached route, or fetch it. Raises RemotingError with TOPIC_NOT_EXIST, or NameServerUnreachable."""
-        return self._by_topic.get(topic) or await self.refresh(topic)
+        return self.by_topic.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRouteData:
         """Fetch the route from a name server."""
@@ -142,7 +138,7 @@ class Routes:
         brokers = self._brokers | {data.broker_name: data for data in route.broker_datas}
         count = sum(len(data.broker_addrs) for data in brokers.values())
         _check_size(f"the routes of name server {address}", "brokers", count, "BROKERS_MAX", BROKERS_MAX)
-        self._by_topic[topic], self._brokers = route, brokers
+        self.by_topic[topic], self._brokers = route, brokers
         self._sources.update({data.broker_name: address for data in route.broker_datas})
         return route
 

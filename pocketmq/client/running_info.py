@@ -28,29 +28,25 @@ def running_info(
 ) -> dict[str, Any]:
     """Return ConsumerRunningInfo: settings, subscriptions, queues, rates; stacks of tasks and threads if asked for.
 
-    `settings` are those that differ between kinds of consumers.
+    `settings` are those that differ between kinds of consumers. All have Java's names.
     """
     table = ((fastjson.object_key(one.queue.broker_name, one.queue.queue_id, one.queue.topic), one.info()) for one in queues)
     info = {
-        "properties": {**_properties(data), **settings},
+        "properties": {
+            "PROP_CLIENT_VERSION": VERSION_NAME,
+            "PROP_CONSUME_TYPE": str(data.consume_type),
+            "consumerGroup": data.group_name,
+            "messageModel": str(data.message_model),
+            "consumeFromWhere": str(data.consume_from_where),
+            "consumeMessageBatchMaxSize": "1",
+            "language": LANGUAGE,
+            **settings,
+        },
         "subscriptionSet": data.subscription_data_set,
         "mqTable": fastjson.object_map(table),
         "statusTable": {one.topic: rates.get(one.topic, ConsumeRates()).status() for one in data.subscription_data_set},
     }
     return {**info, "jstack": stacks()} if with_stacks else info
-
-
-def _properties(data: ConsumerData) -> dict[str, str]:
-    """Return those settings that every consumer has, under Java's names."""
-    return {
-        "PROP_CLIENT_VERSION": VERSION_NAME,
-        "PROP_CONSUME_TYPE": str(data.consume_type),
-        "consumerGroup": data.group_name,
-        "messageModel": str(data.message_model),
-        "consumeFromWhere": str(data.consume_from_where),
-        "consumeMessageBatchMaxSize": "1",
-        "language": LANGUAGE,
-    }
 
 
 def stacks() -> str:

@@ -59,7 +59,7 @@ async def test_close_ends_waiting_requests(cluster: Cluster) -> None:
     producer = Producer(cluster.namesrv)
     producer.start()
     waiting = asyncio.create_task(producer.request(Message("T", b"x"), 30.0))
-    await until(lambda: bool(producer.instance.replies) and "T" in producer.instance.routes.topics)
+    await until(lambda: bool(producer.instance.replies) and "T" in producer.instance.routes.by_topic)
     await producer.close()
     with pytest.raises((ChannelClosed, RuntimeError)):
         await waiting

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ LOCAL_FOLDER: Final = ".rocketmq_offsets"
 class BrokerOffsets:
     """Offsets at the brokers, at a slave while the master cannot be reached."""
 
-    def __init__(self, requests: QueueRequests, zero_if_new: bool = True) -> None:
+    def __init__(self, requests: QueueRequests, zero_if_new: bool) -> None:
         """`zero_if_new`: see `QueueRequests.committed`."""
         self._requests, self._zero_if_new = requests, zero_if_new
         self._failures = RefusalLog(log)  # by broker
@@ -57,7 +58,6 @@ class LocalOffsets:
         """`folder` None: ~/.rocketmq_offsets. Files are read at first use, with ValueError if they are damaged."""
         self.path = (folder or Path.home() / LOCAL_FOLDER) / client_id / group / "offsets.json"
         self._backup = self.path.with_name("offsets.json.bak")
-        self._loaded: dict[MessageQueue, int] | None = None
 
     async def committed(self, queue: MessageQueue) -> int | None:
         return self._table.get(queue)
@@ -72,13 +72,8 @@ class LocalOffsets:
         except OSError as failure:
             log.warning("%s could not be written: %s", self.path, failure)
 
-    @property
+    @cached_property
     def _table(self) -> dict[MessageQueue, int]:
-        if self._loaded is None:
-            self._loaded = self._load()
-        return self._loaded
-
-    def _load(self) -> dict[MessageQueue, int]:
         problem: ValueError | None = None
         for path in (self.path, self._backup):
             try:

@@ -7,7 +7,6 @@ from pocketmq.client.message_check import check_tags, check_topic
 from pocketmq.remoting.bodies import SubscriptionData
 from pocketmq.store.format.java_hash import java_hash
 
-TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
 

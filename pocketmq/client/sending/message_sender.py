@@ -101,7 +101,7 @@ class MessageSender:
                     raise
             tries_left -= 1
             avoid = queue.broker_name
-            if out.topic in self.instance.routes.topics:
+            if out.topic in self.instance.routes.by_topic:
                 with contextlib.suppress(OSError):  # the known route may have another broker
                     await self.instance.routes.refresh(out.topic)
 
@@ -144,7 +144,7 @@ class MessageSender:
 
     async def _result(self, answer: RemotingCommand, msg_id: str, queue: MessageQueue) -> SendResult:
         stored = answer.header(RecallableSendMessageResponseHeader)
-        if queue.topic not in self.instance.routes.topics:  # it was just created
+        if queue.topic not in self.instance.routes.by_topic:  # it was just created
             with Tolerating(ResponseCode.TOPIC_NOT_EXIST):
                 await self.instance.routes.refresh(queue.topic)
         placed = MessageQueue(queue.broker_name, stored.queue_id, queue.topic)
@@ -161,7 +161,7 @@ class MessageSender:
 
     async def _choose(self, topic: str, select: Select | None, avoid: str | None) -> MessageQueue:
         queues: Sequence[MessageQueue] = await self.instance.routes.publish_queues(topic)
-        if not queues and topic in self.instance.routes.topics:  # a master may have come back
+        if not queues and topic in self.instance.routes.by_topic:  # a master may have come back
             await self.instance.routes.refresh(topic)
             queues = await self.instance.routes.publish_queues(topic)
         if not queues:
