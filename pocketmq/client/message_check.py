@@ -18,7 +18,7 @@ MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
 
 KEY_SEPARATOR: Final = " "
 TAGS_SEPARATOR: Final = "||"
-_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_NAME_SHOWN: Final = "letters, digits, '_', '-', '%' and '|'"
 _SHOWN_SIZE_MAX: Final = 100
 _SEPARATORS: Final = ("\0", "\x01", "\x02")
@@ -140,7 +140,7 @@ def _check_name(what: str, name: Any, size_max: int) -> None:
         raise TypeError(f"{what} must be str, not {_kind(name)}")
     if not name:
         raise ValueError(f"{what} is empty: use a name of {_LEGAL_NAME_SHOWN}")
-    if _LEGAL_NAME.fullmatch(name) is None:
+    if LEGAL_NAME.fullmatch(name) is None:
         raise ValueError(f"{what} {_shown(name)} contains other characters than {_LEGAL_NAME_SHOWN}")
     if len(name) > size_max:
         raise ValueError(f"{what} {_shown(name)} has {len(name)} characters, the maximum is {size_max}")

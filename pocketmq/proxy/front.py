@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
+from pocketmq.client.message import now_ms
 from pocketmq.client.versions import version_ordinal
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.clients.accounts import SignerOf, credentials_of
@@ -15,7 +16,6 @@ from pocketmq.proxy.clients.session import Session
 from pocketmq.proxy.clients.upstream import Upstream
 from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.http2.call import ServerCall
-from pocketmq.proxy.messages.incoming import now_ms
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal, Statuses
 from pocketmq.remoting.codes import LanguageCode

@@ -1,7 +1,6 @@
 """The rpcs of MessagingService: which function serves each, and how its failures are answered."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final
 
@@ -14,8 +13,6 @@ from pocketmq.proxy.http2.call import Rpc, ServerCall
 from pocketmq.proxy.http2.grpc_text import Aborted, GrpcStatus
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import OK, Refusal
-
-log = logging.getLogger("proxy")
 
 BUSY_S: Final = 1.0
 """Time after which a call is refused because of a limit. A connection has a limited number of calls at a time."""

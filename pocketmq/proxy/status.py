@@ -1,6 +1,7 @@
 """Status of an answer: a failure is an answer with a Status; gRPC's own codes are for the transport and for telemetry."""
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.proxy.proto import messaging_pb2 as pb
@@ -70,6 +71,19 @@ def code_of(failure: Exception) -> tuple[pb.Code, str]:
     if isinstance(failure, (ChannelClosed, OSError)):
         return pb.INTERNAL_SERVER_ERROR, str(failure)
     return pb.INTERNAL_ERROR, "the call failed because of an error in the proxy"
+
+
+def status_of(failure: Exception) -> pb.Status:
+    """Return the status of one of several parts of a call, which failed."""
+    code, message = code_of(failure)
+    return pb.Status(code=code, message=remark_of(message))
+
+
+def joint_status(parts: Sequence[pb.Status]) -> pb.Status:
+    """Return the status of a call with the status of each of its parts."""
+    if len({part.code for part in parts}) > 1:
+        return pb.Status(code=pb.MULTIPLE_RESULTS, message="mixed results")
+    return parts[0] if parts else OK
 
 
 def remoting_code(code: int, remark: str = "") -> pb.Code:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
+from pocketmq.client.consuming.queue_requests import PULL_STATUS
 from pocketmq.client.message import records_of
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.clients.session import expression_of
@@ -23,14 +24,6 @@ from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessage
 
 _WITH_SUBSCRIPTION, _MAY_WAIT = 4, 2
 BATCH_SIZE_MAX: Final = 1024
-_ANSWERED: Final = frozenset(
-    (
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    )
-)
 
 
 async def pull_message(call: Call, request: pb.PullMessageRequest) -> AsyncIterator[pb.PullMessageResponse]:
@@ -50,7 +43,7 @@ async def pull_message(call: Call, request: pb.PullMessageRequest) -> AsyncItera
     answer = await session.invoke(
         topic, queue.broker.name, RequestCode.PULL_MESSAGE, header, timeout_s=max(wait_ms, 0) / 1000 + 3
     )
-    if answer.code not in _ANSWERED:
+    if answer.code not in PULL_STATUS:
         raise RemotingError(answer.code, answer.remark or f"the broker answered with code {answer.code}")
     place = answer.header(PullMessageResponseHeader)
     if answer.code == ResponseCode.SUCCESS:

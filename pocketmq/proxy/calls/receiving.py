@@ -7,22 +7,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.client.message import now_ms
+from pocketmq.client.route import READ
 from pocketmq.proxy.calls.call import Call, together
 from pocketmq.proxy.clients.popped import PoppedMessage, popped_messages
 from pocketmq.proxy.clients.receipt import Receipt
 from pocketmq.proxy.clients.session import Session, expression_of
 from pocketmq.proxy.clients.settings import max_attempts
-from pocketmq.proxy.messages.incoming import milliseconds, now_ms
+from pocketmq.proxy.messages.incoming import milliseconds
 from pocketmq.proxy.messages.outgoing import duration, message_of, timestamp
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.status import OK, Refusal, code_of
+from pocketmq.proxy.status import OK, Refusal, joint_status, status_of
 from pocketmq.remoting.channels import ChannelClosed
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader
 from pocketmq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
-from pocketmq.runtime.peer_text import remark_of
 
 log = logging.getLogger("proxy")
 
@@ -117,7 +118,7 @@ async def _checked(call: Call, request: pb.ReceiveMessageRequest) -> _Receive:
         check_invisible(invisible_ms, config.min_invisible_time_mills_for_recv, config.max_invisible_time_mills)
     route = await session.upstream.route(topic)
     asked_name = request.message_queue.broker.name
-    names = [data.broker_name for data in route.queue_datas if data.perm & 4]
+    names = [data.broker_name for data in route.queue_datas if data.perm & READ]
     if not names:
         raise Refusal(pb.FORBIDDEN, f"no readable queue of topic {topic}")
     return _Receive(
@@ -258,11 +259,7 @@ async def ack_message(call: Call, request: pb.AckMessageRequest) -> pb.AckMessag
     if len(request.entries) > ENTRIES_MAX:
         raise Refusal(pb.PAYLOAD_TOO_LARGE, f"{len(request.entries)} acks in one call, the limit is {ENTRIES_MAX}")
     entries = await together([_acknowledged(call, topic, group, one) for one in request.entries])
-    codes = {entry.status.code for entry in entries}
-    if len(codes) == 1:
-        return pb.AckMessageResponse(status=entries[0].status, entries=entries)
-    status = pb.Status(code=pb.MULTIPLE_RESULTS, message="mixed results") if entries else OK
-    return pb.AckMessageResponse(status=status, entries=entries)
+    return pb.AckMessageResponse(status=joint_status([entry.status for entry in entries]), entries=entries)
 
 
 async def _acknowledged(call: Call, topic: str, group: str, entry: pb.AckMessageEntry) -> pb.AckMessageResultEntry:
@@ -271,8 +268,7 @@ async def _acknowledged(call: Call, topic: str, group: str, entry: pb.AckMessage
         async with _current(call, entry.receipt_handle) as receipt:
             await receipt.acknowledge(call.session, topic, group)
     except (Refusal, RemotingError, OSError, TimeoutError) as failure:
-        code, message = code_of(failure)
-        result.status.CopyFrom(pb.Status(code=code, message=remark_of(message)))
+        result.status.CopyFrom(status_of(failure))
     return result
 
 

@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from pocketmq.client.route import QUEUES_MAX, READ, WRITE
 from pocketmq.proxy.calls.call import Call
 from pocketmq.proxy.messages.names import resource_of
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import OK, Refusal
 from pocketmq.remoting.bodies import QueueData, TopicConfig, TopicRouteData
 
-_READ, _WRITE = 4, 2
 _TYPES = {
     "FIFO": (pb.FIFO,),
     "DELAY": (pb.DELAY,),
@@ -19,7 +19,6 @@ _TYPES = {
     "PRIORITY": (pb.PRIORITY,),
     "MIXED": (pb.NORMAL, pb.FIFO, pb.DELAY, pb.TRANSACTION),
 }
-QUEUES_MAX = 65_536
 ADDRESSES_MAX, HOST_SIZE_MAX = 64, 255
 """Limits of the endpoints in a request, which the answer repeats for each queue."""
 _ADVERTISED = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)?(?::([0-9]+))?")
@@ -51,7 +50,7 @@ async def query_assignment(call: Call, request: pb.QueryAssignmentRequest) -> pb
     route = await call.upstream.route(topic)
     config = await call.upstream.group_config(call.session.client, topic, group)
     endpoints = endpoints_of(call, request.endpoints)
-    readable = [data for data in route.queue_datas if data.perm & _READ and data.read_queue_nums > 0]
+    readable = [data for data in route.queue_datas if data.perm & READ and data.read_queue_nums > 0]
     if not readable:
         raise Refusal(pb.FORBIDDEN, f"no readable queue of topic {topic}")
     in_order = config is not None and config.consume_message_orderly
@@ -60,7 +59,7 @@ async def query_assignment(call: Call, request: pb.QueryAssignmentRequest) -> pb
             message_queue=pb.MessageQueue(
                 topic=resource_of(topic),
                 id=queue_id,
-                permission=pb.READ_WRITE if data.perm & _WRITE else pb.READ,
+                permission=pb.READ_WRITE if data.perm & WRITE else pb.READ,
                 broker=pb.Broker(name=data.broker_name, id=0, endpoints=endpoints),
             )
         )
@@ -86,8 +85,8 @@ def _brokers(route: TopicRouteData) -> Iterator[tuple[QueueData, str]]:
 
 def _permissions(data: QueueData) -> Iterator[tuple[int, pb.Permission]]:
     """Yield id and permission of each queue, in Apache's order: those only read, those only written, the others."""
-    reads = data.read_queue_nums if data.perm & _READ else 0
-    writes = data.write_queue_nums if data.perm & _WRITE else 0
+    reads = data.read_queue_nums if data.perm & READ else 0
+    writes = data.write_queue_nums if data.perm & WRITE else 0
     both = min(reads, writes)
     kinds = [pb.READ] * (reads - both) + [pb.WRITE] * (writes - both) + [pb.READ_WRITE] * both
     if not kinds:

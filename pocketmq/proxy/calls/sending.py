@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.client.message import encode_properties
+from pocketmq.client.route import QUEUES_MAX, WRITE
 from pocketmq.client.sending.outgoing import STORED, send_header
 from pocketmq.proxy.calls.call import Call, together
 from pocketmq.proxy.messages import properties as names
 from pocketmq.proxy.messages.incoming import checked_properties, sys_flag, type_of
 from pocketmq.proxy.messages.transaction_id import TransactionId
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.proxy.status import OK, Refusal, code_of, remoting_code
+from pocketmq.proxy.status import OK, Refusal, joint_status, remoting_code, status_of
 from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
@@ -20,7 +21,7 @@ from pocketmq.remoting.handles.recall_handle import decode_recall_handle
 from pocketmq.remoting.headers.delay import RecallMessageRequestHeader, RecallMessageResponseHeader
 from pocketmq.remoting.headers.send import RecallableSendMessageResponseHeader
 from pocketmq.remoting.headers.transaction import EndTransactionRequestHeader
-from pocketmq.runtime.peer_text import clipped, remark_of
+from pocketmq.runtime.peer_text import clipped
 from pocketmq.store.format.java_hash import java_hash
 from pocketmq.store.format.message import (
     TRANSACTION_COMMIT_TYPE,
@@ -28,8 +29,6 @@ from pocketmq.store.format.message import (
 )
 from pocketmq.store.format.properties import UNIQ_KEY
 
-_WRITE: Final = 2
-_QUEUES_MAX: Final = 65_536
 MESSAGES_MAX: Final = 1024
 """Limit of messages in one call; each is a request to a broker."""
 _turn = itertools.count()
@@ -49,10 +48,7 @@ async def send_message(call: Call, request: pb.SendMessageRequest) -> pb.SendMes
     await _check_types(call, topic, rows)
     counts = await _writable(call, topic)
     entries = await together([_sent(call, topic, counts, one, row) for one, row in zip(messages, rows, strict=True)])
-    codes = {entry.status.code for entry in entries}
-    if len(codes) == 1:
-        return pb.SendMessageResponse(status=entries[0].status, entries=entries)
-    return pb.SendMessageResponse(status=pb.Status(code=pb.MULTIPLE_RESULTS, message="mixed results"), entries=entries)
+    return pb.SendMessageResponse(status=joint_status([entry.status for entry in entries]), entries=entries)
 
 
 async def _check_types(call: Call, topic: str, rows: Sequence[dict[str, str]]) -> None:
@@ -64,21 +60,24 @@ async def _check_types(call: Call, topic: str, rows: Sequence[dict[str, str]]) -
         return
     expected = (config.attributes or {}).get("message.type", "NORMAL")
     for row in rows:
-        actual = type_of(row)
-        if expected not in ("MIXED", "UNSPECIFIED", actual):
-            raise Refusal(
-                pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}",
-            )
+        _check_type(expected, type_of(row))
+
+
+def _check_type(expected: str, actual: str) -> None:
+    if expected not in ("MIXED", "UNSPECIFIED", actual):
+        raise Refusal(
+            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}",
+        )
 
 
 async def _writable(call: Call, topic: str) -> list[tuple[str, int]]:
     """Return the brokers with writable queues of a topic, and how many each has. Raises Refusal if there are none."""
     route = await call.upstream.route(topic)
     counts = [
-        (data.broker_name, min(data.write_queue_nums, _QUEUES_MAX))
+        (data.broker_name, min(data.write_queue_nums, QUEUES_MAX))
         for data in route.queue_datas
-        if data.perm & _WRITE and data.write_queue_nums > 0
+        if data.perm & WRITE and data.write_queue_nums > 0
     ]
     if not counts:
         raise Refusal(pb.FORBIDDEN, f"no writable queue of topic {topic}")
@@ -102,8 +101,7 @@ async def _sent(
     try:
         return await _send(call, topic, counts, message, row)
     except Exception as failure:
-        code, text = code_of(failure)
-        return pb.SendResultEntry(status=pb.Status(code=code, message=remark_of(text)))
+        return pb.SendResultEntry(status=status_of(failure))
 
 
 async def _send(
@@ -179,11 +177,8 @@ async def recall_message(call: Call, request: pb.RecallMessageRequest) -> pb.Rec
     topic = call.session.topic(request.topic)
     config = await call.upstream.topic_config(call.session.client, topic)
     kind = (config.attributes or {}).get("message.type", "NORMAL") if config is not None else "DELAY"
-    if call.config.enable_topic_message_type_check and kind not in ("DELAY", "MIXED", "UNSPECIFIED"):
-        raise Refusal(
-            pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            f"TopicMessageType validate failed, the expected type is {kind}, but actual type is DELAY",
-        )
+    if call.config.enable_topic_message_type_check:
+        _check_type(kind, "DELAY")
     try:
         broker_name = decode_recall_handle(request.recall_handle).broker_name
     except ValueError as error:

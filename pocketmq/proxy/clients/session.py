@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from pocketmq.client.message import now_ms
 from pocketmq.proxy.clients.in_hand import InHand
 from pocketmq.proxy.clients.upstream import Upstream
-from pocketmq.proxy.messages.incoming import now_ms
 from pocketmq.proxy.messages.names import group_name, topic_name
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
@@ -90,10 +90,6 @@ class Session:
     @property
     def is_consumer(self) -> bool:
         return self.settings is not None and self.settings.WhichOneof("pub_sub") == "subscription"
-
-    @property
-    def is_push_consumer(self) -> bool:
-        return self.settings is not None and self.settings.client_type == pb.PUSH_CONSUMER
 
     def topics(self) -> list[str]:
         """Return the topics to which the client sends or is subscribed. Raises Refusal."""

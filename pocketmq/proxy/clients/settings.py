@@ -7,10 +7,9 @@ from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.messages.outgoing import duration
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.remoting.bodies import SubscriptionGroupConfig
+from pocketmq.store.format.delay_level import DEFAULT_MESSAGE_DELAY_LEVEL, DelayLevels
 
-_CUSTOMIZED_MS: Final = tuple(
-    1000 * seconds for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-)
+_CUSTOMIZED_MS: Final = DelayLevels(DEFAULT_MESSAGE_DELAY_LEVEL).delays_ms
 """Apache's retry intervals of a group that has no policy of its own."""
 RETRY_TIMES: Final = 16
 

@@ -85,18 +85,17 @@ class _Fresh(Generic[V]):
 class Upstream(ABC):
     """Base of both. `client` is always the connection in the asking client's name."""
 
-    def __init__(self, brokers: RemotingClient, fresh_s: float = FRESH_S) -> None:
-        self.brokers = brokers
+    def __init__(
+        self, brokers: RemotingClient, fresh_s: float = FRESH_S, metadata: RemotingClient | None = None
+    ) -> None:  # fmt: skip
+        """`metadata`: the connections over which configurations are asked; None: those in the client's name."""
+        self.brokers, self._metadata = brokers, metadata
         self._routes: _Fresh[TopicRouteData] = _Fresh(fresh_s)
         self._topics: _Fresh[TopicConfig | None] = _Fresh(fresh_s)
         self._groups: _Fresh[SubscriptionGroupConfig | None] = _Fresh(fresh_s)
 
     @abstractmethod
     async def _ask_route(self, topic: str) -> TopicRouteData: ...
-
-    def _metadata(self, client: RemotingClient) -> RemotingClient:
-        """Return the connections over which configurations are asked."""
-        return client
 
     async def close(self) -> None:
         """Close all connections."""
@@ -154,7 +153,7 @@ class Upstream(ABC):
         self, client: RemotingClient, address: str, code: int, header: TopicRequestHeader | GroupRequestHeader
     ) -> bytes | None:
         try:
-            return (await self._metadata(client).call(address, code, header)).body
+            return (await (self._metadata or client).call(address, code, header)).body
         except RemotingError as refusal:
             if refusal.code in _UNKNOWN:
                 return None
@@ -165,11 +164,8 @@ class LocalUpstream(Upstream):
     """The broker in this process. `metadata` reads its configurations whatever the client may do."""
 
     def __init__(self, brokers: RemotingClient, metadata: RemotingClient, broker_name: str, address: str) -> None:
-        super().__init__(brokers, fresh_s=0.2)
+        super().__init__(brokers, 0.2, metadata)
         self._own, self._broker_name, self._address = metadata, broker_name, address
-
-    def _metadata(self, client: RemotingClient) -> RemotingClient:
-        return self._own
 
     async def close(self) -> None:
         await super().close()

@@ -1,12 +1,12 @@
 """Messages of gRPC producers: their checks, and the properties under which they are stored."""
 
 import re
-import time
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from pocketmq.client.message import now_ms
 from pocketmq.proxy.config import GrpcConfig
 from pocketmq.proxy.messages import properties as names
 from pocketmq.proxy.proto import messaging_pb2 as pb
@@ -175,8 +175,3 @@ def type_of(properties: dict[str, str]) -> str:
     if names.SHARDING_KEY in properties:
         return "FIFO"
     return "PRIORITY" if names.PRIORITY in properties else "NORMAL"
-
-
-def now_ms() -> int:
-    """Return the time in ms since 1970."""
-    return time.time_ns() // 1_000_000

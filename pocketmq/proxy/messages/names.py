@@ -1,16 +1,14 @@
 """Names of topics and groups: from gRPC's resources to those of the remoting protocol, checked."""
 
-import re
 from functools import lru_cache
 from typing import Final
 
-from pocketmq.client.message_check import GROUP_SIZE_MAX, TOPIC_SIZE_MAX
+from pocketmq.client.message_check import GROUP_SIZE_MAX, LEGAL_NAME, TOPIC_SIZE_MAX
 from pocketmq.proxy.proto import messaging_pb2 as pb
 from pocketmq.proxy.status import Refusal
 from pocketmq.runtime.peer_text import clipped
 
 _CHARACTERS: Final = "characters, out of letters, digits, %, |, - and _"
-_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SYSTEM_TOPICS: Final = frozenset(
     (
         *("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC"),
@@ -36,11 +34,7 @@ def group_name(resource: pb.Resource, namespace: str = "") -> str:
 
 @lru_cache(_CHECKED_MAX)
 def _checked_topic(name: str) -> str:
-    if not name or len(name) > TOPIC_SIZE_MAX or _LEGAL.fullmatch(name) is None:
-        raise Refusal(
-            pb.ILLEGAL_TOPIC,
-            f"the topic name {clipped(name)!r} must have 1 to {TOPIC_SIZE_MAX} {_CHARACTERS}",
-        )
+    _check("topic", name, TOPIC_SIZE_MAX, pb.ILLEGAL_TOPIC)
     if name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES):
         raise Refusal(pb.ILLEGAL_TOPIC, f"cannot access system topic: {name}")
     return name
@@ -48,14 +42,15 @@ def _checked_topic(name: str) -> str:
 
 @lru_cache(_CHECKED_MAX)
 def _checked_group(name: str) -> str:
-    if not name or len(name) > GROUP_SIZE_MAX or _LEGAL.fullmatch(name) is None:
-        raise Refusal(
-            pb.ILLEGAL_CONSUMER_GROUP,
-            f"the group name {clipped(name)!r} must have 1 to {GROUP_SIZE_MAX} {_CHARACTERS}",
-        )
+    _check("group", name, GROUP_SIZE_MAX, pb.ILLEGAL_CONSUMER_GROUP)
     if name.startswith(_SYSTEM_GROUP_PREFIX):
         raise Refusal(pb.ILLEGAL_CONSUMER_GROUP, f"cannot use system consumer group: {name}")
     return name
+
+
+def _check(what: str, name: str, size_max: int, code: pb.Code) -> None:
+    if not name or len(name) > size_max or LEGAL_NAME.fullmatch(name) is None:
+        raise Refusal(code, f"the {what} name {clipped(name)!r} must have 1 to {size_max} {_CHARACTERS}")
 
 
 def resource_of(name: str) -> pb.Resource:
