@@ -184,7 +184,7 @@ class ServerCall:
     def push(self) -> None:
         """Send as much as the client's windows allow."""
         pending, connection = self._pending, self.connection
-        while pending and connection.is_writable:
+        while pending and not connection.is_paused:
             size = min(len(pending), self.send_window, connection.send_window, frames.FRAME_SIZE_MAX)
             if size <= 0:
                 break

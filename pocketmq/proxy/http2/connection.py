@@ -5,14 +5,13 @@ read. A costly connection is served from the same share of the loop's time as th
 (`remoting/fair_share`): its frames are read, its calls started and its long answers continued in turn with others.
 """
 
-import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.proxy.http2 import frames, grpc_text
 from pocketmq.proxy.http2.call import WINDOW, ServerCall
-from pocketmq.proxy.http2.frames import Broken, ErrorCode, Frame, FrameBuffer, Setting
+from pocketmq.proxy.http2.frames import Broken, ErrorCode, Frame, Setting
 from pocketmq.proxy.http2.grpc_text import Aborted, GrpcStatus
 from pocketmq.proxy.http2.hpack import BadBlock, Decoder
 from pocketmq.proxy.http2.paced import PacedConnection
@@ -20,8 +19,6 @@ from pocketmq.remoting.hosts import plain_host
 
 if TYPE_CHECKING:
     from pocketmq.proxy.http2.port import Http2Port
-
-log = logging.getLogger("proxy")
 
 CONNECTION_WINDOW: Final = 1 << 20
 """Bytes that a client may send in all its calls before it is allowed more."""
@@ -47,7 +44,7 @@ class Http2Connection(PacedConnection):
         self.heard_s = monotonic()
         """When bytes last came."""
         self.pinged_s: float | None = None
-        self._buffer, self._decoder = FrameBuffer(), Decoder()
+        self._decoder = Decoder()
         self._initial_window = frames.WINDOW_DEFAULT
         self._last_stream = 0
         self._block: bytearray | None = None
@@ -81,9 +78,6 @@ class Http2Connection(PacedConnection):
         self._serve()
         self.port.holds(self)
 
-    def eof_received(self) -> None:
-        """Close, as a peer that sends no more reads no more, either."""
-
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         for call in list(self.calls.values()):
@@ -107,7 +101,7 @@ class Http2Connection(PacedConnection):
     @property
     def is_unfinished(self) -> bool:
         """Whether the peer has to send more before it can be served."""
-        if self._waits_for_share or self._is_paused:
+        if self._waits_for_share or self.is_paused:
             return False
         return len(self._buffer) > 0 or self._block is not None or bool(self.unfinished)
 
@@ -119,10 +113,6 @@ class Http2Connection(PacedConnection):
         except Broken as broken:
             self._break(broken)
             return False
-
-    @property
-    def _has_frame(self) -> bool:
-        return self._buffer.has_frame
 
     def _served(self) -> bool:
         """Serve the next frame; return False if none is complete. Raises Broken."""
@@ -181,9 +171,6 @@ class Http2Connection(PacedConnection):
             self._last_stream = stream
             self._open(stream, None if fields is None else grpc_text.metadata_of(fields), bool(is_last))
 
-    def _metadata_too_large(self) -> Aborted:
-        return Aborted(GrpcStatus.RESOURCE_EXHAUSTED, f"received metadata larger than {self.port.metadata_size_max} bytes")
-
     def _open(self, stream: int, metadata: dict[str, str] | None, is_last: bool) -> None:
         """Begin a call."""
         port = self.port
@@ -197,7 +184,8 @@ class Http2Connection(PacedConnection):
             self.half_closed.add(stream)
         try:
             if metadata is None:
-                raise self._metadata_too_large()
+                text = f"received metadata larger than {port.metadata_size_max} bytes"
+                raise Aborted(GrpcStatus.RESOURCE_EXHAUSTED, text)
             if port.call_count > port.calls_max:
                 port.refused(self, f"{port.calls_max} calls are open (grpcMaxCalls)")
                 raise Aborted(GrpcStatus.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
@@ -316,11 +304,6 @@ class Http2Connection(PacedConnection):
 
     # --- to the peer ------------------------------------------------------------------------------------------------
 
-    @property
-    def is_writable(self) -> bool:
-        """Whether answers can be written."""
-        return not self._is_paused
-
     def send(self, *data: bytes | memoryview) -> None:
         """Send bytes at the end of this turn of the loop."""
         if not self._out:
@@ -341,7 +324,8 @@ class Http2Connection(PacedConnection):
         self.blocked[call] = None
         self.port.blocked_grew(self)
 
-    def _has_waited(self) -> None:
+    def has_waited(self) -> None:
+        super().has_waited()
         self.port.holds(self)
 
     def is_unblocked(self, call: ServerCall) -> None:

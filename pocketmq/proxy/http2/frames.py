@@ -17,13 +17,10 @@ _STREAM: Final = (1 << 31) - 1
 
 
 class Setting(IntEnum):
-    """Names of settings."""
+    """Names of the settings that are used."""
 
-    HEADER_TABLE_SIZE = 1
-    ENABLE_PUSH = 2
     MAX_CONCURRENT_STREAMS = 3
     INITIAL_WINDOW_SIZE = 4
-    MAX_FRAME_SIZE = 5
     MAX_HEADER_LIST_SIZE = 6
 
 
@@ -32,9 +29,7 @@ class ErrorCode(IntEnum):
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
-    INTERNAL_ERROR = 2
     FLOW_CONTROL_ERROR = 3
-    STREAM_CLOSED = 5
     FRAME_SIZE_ERROR = 6
     REFUSED_STREAM = 7
     CANCEL = 8
@@ -64,7 +59,8 @@ class FrameBuffer:
 
     def __init__(self) -> None:
         self._data, self._at = b"", 0
-        self._has_begun = False
+        self.has_begun = False
+        """Whether the preface has been read."""
 
     def feed(self, data: bytes) -> None:
         """Append received bytes."""
@@ -75,14 +71,9 @@ class FrameBuffer:
         return len(self._data) - self._at
 
     @property
-    def has_begun(self) -> bool:
-        """Whether the preface has been read."""
-        return self._has_begun
-
-    @property
     def has_frame(self) -> bool:
         """Whether a frame is complete; True also for bytes that are none."""
-        if not self._has_begun:
+        if not self.has_begun:
             return len(self) >= len(PREFACE)
         return len(self) >= _HEAD and not FRAME_SIZE_MAX >= self._content_size() > len(self) - _HEAD
 
@@ -91,7 +82,7 @@ class FrameBuffer:
 
     def next(self) -> Frame | None:
         """Return the next frame; None if it is not complete. Raises Broken."""
-        if not self._has_begun and not self._begins():
+        if not self.has_begun and not self._begins():
             return None
         data, at = self._data, self._at
         if len(data) - at < _HEAD:
@@ -113,7 +104,7 @@ class FrameBuffer:
         if len(start) < len(PREFACE):
             return False
         self._at += len(PREFACE)
-        self._has_begun = True
+        self.has_begun = True
         return True
 
     def clear(self) -> None:

@@ -18,17 +18,15 @@ ANSWER_HEADERS: Final = (
 
 
 class GrpcStatus(IntEnum):
-    """Codes with which a call ends."""
+    """Codes with which the front ends calls."""
 
     OK = 0
-    CANCELLED = 1
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
-    UNAVAILABLE = 14
 
 
 class Aborted(Exception):

@@ -10,6 +10,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from pocketmq.proxy.http2.frames import FrameBuffer
 from pocketmq.proxy.http2.turns import Turns
 from pocketmq.remoting.fair_share import FairShare, Unread
 from pocketmq.remoting.listener import Connection
@@ -30,6 +31,8 @@ class PacedConnection(Connection):
     def __init__(self, share: FairShare) -> None:
         self._unread = Unread()
         self.is_open = self.is_costly = self.is_closing = False
+        self.is_paused = False
+        """Whether no answers can be written, because those before are unsent."""
         self.turns = Turns(share)
         self.blocked: dict[ServerCall, None] = {}
         """Calls whose answers wait for the client to read them."""
@@ -37,36 +40,27 @@ class PacedConnection(Connection):
         """When the client last completed a message or began to send one."""
         self.progress_bytes = 0
         """Bytes received since then."""
-        self._share = share
+        self._share, self._buffer = share, FrameBuffer()
         self._starts: deque[ServerCall] = deque()
         self._resumed: deque[asyncio.Future[None]] = deque()
-        self._is_paused = self._waits_for_share = self._is_woken = self._is_reading_paused = False
+        self._waits_for_share = self._is_woken = self._is_reading_paused = False
         self._transport: Any = None
 
     @abstractmethod
     def _serve_frame(self) -> bool:
         """Serve the next frame; return False if none is complete, or it ends the connection."""
 
-    @property
-    @abstractmethod
-    def _has_frame(self) -> bool:
-        """Whether a frame is complete."""
-
-    @abstractmethod
-    def _has_waited(self) -> None:
-        """The connection need not wait for the share any more."""
-
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self.is_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self.is_paused = False
         self.wake()
 
     def serve_some(self, end_s: float) -> bool:
         """Go on with what waits, until `end_s`; return whether more can be done now."""
-        while self.is_open and not self._is_paused and not self.is_closing:
+        while self.is_open and not self.is_paused and not self.is_closing:
             if self._resumed:
                 future = self._resumed.popleft()
                 if not future.done():
@@ -80,7 +74,7 @@ class PacedConnection(Connection):
             elif not self._serve_frame():
                 return False
             if monotonic() > end_s:
-                return bool(self._resumed or (self._starts and self._may_start) or self._has_frame)
+                return bool(self._resumed or (self._starts and self._may_start) or self._buffer.has_frame)
         return False
 
     @property
@@ -152,10 +146,9 @@ class PacedConnection(Connection):
         """End the wait for the share."""
         self._waits_for_share = False
         self._read_again()
-        self._has_waited()
 
     def _read_again(self) -> None:
-        if self._is_reading_paused and self.is_open and not self._is_paused and not self._transport.is_closing():
+        if self._is_reading_paused and self.is_open and not self.is_paused and not self._transport.is_closing():
             self._is_reading_paused = False
             self._transport.resume_reading()
 
