@@ -9,30 +9,29 @@ from pocketmq.runtime.timers import Timer
 
 def measure(services: Services) -> None:
     """Measure puts, syncs and deliveries from now on."""
-    measured, store, ha, turn = services.measured, services.store, services.ha, services.turn
+    measured, store, turn = services.measured, services.store, services.turn
     store.flush_service.synced.subscribe(measured.sync_time.add)
     services.schedule.delivered = measured.level_lateness.add
     services.timer_messages.delivered = measured.timer_lateness.add
     if store.config.is_slave:
         return
     is_sync_flush = store.config.flush_disk_type == "SYNC_FLUSH"
-    is_sync_master = store.config.is_sync_master and ha is not None
+    ha = services.ha if store.config.is_sync_master else None
 
     def waited_for() -> int | None:
         """Return the end of the log if the records just put wait for a disk sync or a slave, else None."""
         end_offset = store.max_physical_offset
-        waits_for_slave = is_sync_master and ha is not None and ha.has_near(end_offset)
-        return end_offset if is_sync_flush or waits_for_slave else None
+        return end_offset if is_sync_flush or (ha is not None and ha.has_near(end_offset)) else None
 
-    times = PutTimes(measured, turn, waited_for if is_sync_flush or is_sync_master else None)
+    times = PutTimes(measured, turn, waited_for if is_sync_flush or ha is not None else None)
     services.stats.counted = times.turn_ended
 
     def reached() -> None:
         synced = store.flushed_offset if is_sync_flush else math.inf
-        times.reached(min(synced, ha.acknowledged_offset() if is_sync_master and ha is not None else math.inf))
+        times.reached(min(synced, math.inf if ha is None else ha.acknowledged_offset()))
 
     services.gate.flushed.subscribe(lambda flushed_offset: reached())
-    if is_sync_master and ha is not None:
+    if ha is not None:
         ha.acknowledged.subscribe(reached)
 
 
