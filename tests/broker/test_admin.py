@@ -39,6 +39,7 @@ from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.remoting.headers.topic import CreateTopicRequestHeader, TopicRequestHeader
 from pocketmq.runtime import properties_file
 from tests.broker.running import ask, connected, create_topic, running_broker
+from tests.broker.sampling import sample
 
 RECORDED = Path(__file__).parents[1] / "golden" / "wire" / "mqadmin494.jsonl.gz"
 MAPS = {
@@ -152,7 +153,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("code", "header"), SHAPES, ids=[code.name for code, _ in SHAPES])
 async def test_admin_answers_have_apaches_shape(tools: Tools, code: RequestCode, header: Any) -> None:
-    tools.broker.services.stats.sample()
+    sample(tools.broker.services.stats)
     ours = shape(await tools.json(code, header))
     theirs = shape(fastjson.loads(recorded_answer(code).body))
     if code == RequestCode.GET_BROKER_RUNTIME_INFO:

@@ -21,6 +21,7 @@ from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.format.message import Arrival
 from tests.broker.running import ask, connected, create_topic, running_broker, until
+from tests.broker.sampling import sample
 
 
 async def send(client: RemotingClient, broker: Broker, count: int, properties: str | None = None) -> None:
@@ -142,7 +143,7 @@ async def test_pulls_count_by_group_with_latency_disk_and_distance() -> None:
         broker.services.store.reader.in_memory_bytes = 0  # what lies before the log's end counts as read from the disk
         pull = PullMessageRequestHeader("G", "T", 0, 0, 3, 4, 0, 0, 0, "*")
         assert (await ask(client, broker, RequestCode.PULL_MESSAGE, pull)).code == 0
-        broker.services.stats.sample()
+        sample(broker.services.stats)
         for name, key, total in (
             ("GROUP_GET_NUMS", "T@G", 3), ("QUEUE_GET_NUMS", "T@0@G", 3), ("GROUP_GET_FROM_DISK_NUMS", "T@G", 3),
             ("BROKER_GET_FROM_DISK_NUMS", "DefaultCluster", 3), ("BROKER_GET_NUMS", "DefaultCluster", 3),
@@ -170,7 +171,7 @@ def test_counters_of_queues_groups_and_topics_have_a_limit(monkeypatch: pytest.M
         counted.arrived([Arrival(f"T{number}", 0, 1, [0], 0, 7)])
         counted.get(f"g{number}", "T", 0, 2, 20, 0.0)
         counted.send_back(f"g{number}", "T")
-    counted.sample()
+    sample(counted)
     assert (counted.put_total.nums, counted.put_total.size, counted.get_total.nums) == (10, 70, 20)
     found = [(name, number) for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS") for number in range(10)
              if counted.samples.item(name, f"T@g{number}") is not None]  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from pocketmq.broker.stats.stats import BrokerStats
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.format.message import Arrival
+from tests.broker.sampling import sample
 
 
 class Clock(VirtualClock):
@@ -29,7 +30,7 @@ def test_batch_is_counted_once_per_statistic() -> None:
     put(s, "T", 1, 1, 50)
     s.get("g", "T", 0, 2, 200, 0.0)
     s.send_back("g", "T")
-    s.sample()
+    sample(s)
     sums = {
         (name, key): s.samples.item(name, key).snapshot()["statsMinute"]["sum"]  # type: ignore[union-attr]
         for name, key in [
@@ -46,12 +47,12 @@ def test_rates_over_a_minute_and_an_hour() -> None:
     clock = Clock()
     s = stats(clock)
     put(s, "T", 0, 1, 1)
-    s.sample()
+    sample(s)
     for _ in range(60):  # ten minutes at one message a second
         clock.advance(10_000)
         for _ in range(5):
             put(s, "T", 0, 2, 2)
-        s.sample()
+        sample(s)
     item = s.samples.item("TOPIC_PUT_NUMS", "T")
     assert item is not None
     snapshot = item.snapshot()
@@ -65,7 +66,7 @@ def test_statistics_of_the_last_minute_exclude_older_messages() -> None:
     s = stats(clock)
     put(s, "T", 0, 100, 1)
     for _ in range(8):
-        s.sample()
+        sample(s)
         clock.advance(10_000)
     item = s.samples.item("TOPIC_PUT_NUMS", "T")
     assert item is not None and item.snapshot()["statsMinute"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
@@ -91,11 +92,11 @@ def test_totals_at_midnight() -> None:
     noon = datetime(2026, 3, 2, 12)
     clock = Clock(int(noon.timestamp() * 1000))
     s = stats(clock)
-    s.sample()
+    sample(s)
     for day in range(1, 3):
         put(s, "T", 0, 10, 1)
         clock.set_ms(int((noon + timedelta(days=day)).timestamp() * 1000))
-        s.sample()
+        sample(s)
     put(s, "T", 0, 1, 1)
     totals = s.day_totals()
     assert (totals["msgPutTotalYesterdayMorning"], totals["msgPutTotalTodayMorning"], totals["msgPutTotalTodayNow"]) == (
@@ -110,9 +111,9 @@ def test_statistics_of_a_deleted_topic_are_dropped() -> None:
     put(s, "T", 0, 1, 1)
     s.get("g", "T", 0, 1, 1, 0.0)
     put(s, "U", 0, 1, 1)
-    s.sample()
+    sample(s)
     s.forget_topic("T")
-    s.sample()
+    sample(s)
     assert s.samples.item("TOPIC_PUT_NUMS", "T") is None and s.samples.item("GROUP_GET_NUMS", "T@g") is None
     assert s.samples.item("TOPIC_PUT_NUMS", "U") is not None
 
@@ -129,7 +130,7 @@ def test_sampling_in_steps_allows_messages_in_between() -> None:
             s.get("late", "T", 0, 1, 10, 0.0)
     assert count > 900, "many small steps"
     assert all(s.samples.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(500))
-    s.sample()
+    sample(s)
     item = s.samples.item("GROUP_GET_NUMS", "T@late")
     assert item is not None and item.history.latest(item.column) == 1
 

@@ -9,6 +9,7 @@ from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.format.layout import TIMER_CHECKPOINT_STRUCT
 from tests.broker.running import ask, connected, create_topic, running_broker, until
+from tests.broker.sampling import sample
 
 KEYS = {"timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps"}
 
@@ -55,7 +56,7 @@ async def test_delivery_rate_and_failed_puts_are_reported():
         services.store.commit_log.refuse("test", None)
         clock.advance(5000)
         await until(lambda: services.store.max_offset("T", 0) == 20)
-        services.stats.sample()
+        sample(services.stats)
         assert float(timer_lines(services)["timerDequeueTps"]) == 2.0  # the first sample covers 10 s
         table = decode_body(KVTable, (await ask(client, broker, RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
         assert table["putMessageFailedTimes"] == str(services.stats.put_failed_times)

@@ -152,11 +152,6 @@ class BrokerStats:
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
-    def sample(self) -> None:
-        """Take all samples at once."""
-        for _ in self.sampling():
-            pass
-
     def sampling(self) -> Iterator[None]:
         """Take all samples in small steps, as there may be many queues and groups. Must run every 10 s."""
         now_ms = self.clock.message_time_ms()
