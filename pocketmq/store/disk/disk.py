@@ -190,6 +190,17 @@ class Disk(ABC):
         """Return the used fraction (0 to 1) of the file system on which `path` is or would be created."""
 
 
+def map_sized(disk: Disk, path: str, size: int, *, random_access: bool = False) -> tuple[MappedRegion, int | None]:
+    """Map a file of `size` bytes, made anew if it has another size. Return also the size found, None without a file.
+
+    Raises OSError.
+    """
+    found = disk.size(path) if disk.exists(path) else None
+    if found not in (None, size):
+        disk.delete(path)
+    return disk.map(path, size, create=found != size, random_access=random_access), found
+
+
 def no_room(disk: Disk, path: str, what: str, error: OSError) -> str:
     """Return the error text for a full file system; `what` is the file that needs space at `path`."""
     try:

@@ -12,7 +12,7 @@ durable slot with it.
 import zlib
 from typing import Final
 
-from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.disk import Disk, map_sized
 from pocketmq.store.format.layout import MARK_HEADER_STRUCT, MARK_MAGIC, MARK_SLOT_SIZE
 
 SLOTS: Final = ("live", "live", "durable", "durable")
@@ -69,18 +69,14 @@ class MarkFile:
     def __init__(self, disk: Disk, path: str) -> None:
         """Open or create the file. Raises OSError."""
         self.path = path
-        self.problems: list[str] = []
-        self.is_new = not disk.exists(path)
-        if not self.is_new and disk.size(path) != FILE_SIZE:
-            self.problems = [f"it has {disk.size(path)} bytes, not {FILE_SIZE}"]
-            disk.delete(path)
         self._disk = disk
-        self._region = disk.map(path, FILE_SIZE, create=self.is_new or bool(self.problems))
+        self._region, size = map_sized(disk, path, FILE_SIZE)
         self._region.reserve(0, FILE_SIZE)
+        self.problems: list[str] = []
+        if size is not None:
+            self.problems = problems(bytes(self._region.view) if size == FILE_SIZE else bytes(size))
         self._name_synced = False
         self._boot = zlib.crc32(disk.boot_mark(path).encode())  # 0: unknown
-        if not self.is_new and not self.problems:
-            self.problems = problems(bytes(self._region.view))
         slots = _slots_of(self._region.view)
         live = [slots[at] for at in _LIVE if self._boot and slots[at].boot == self._boot]
         self.live = _newest(live)

@@ -13,7 +13,7 @@ from typing import Final
 
 from isal.isal_zlib import crc32
 
-from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.disk import Disk, map_sized
 from pocketmq.store.format.layout import (
     CHECKPOINT_FILE_SIZE,
     CHECKPOINT_SEAL_POSITION,
@@ -64,29 +64,16 @@ class StoreCheckpoint:
 
         Raises OSError.
         """
-        exists = disk.exists(path)
-        if exists and (size := disk.size(path)) != CHECKPOINT_FILE_SIZE:
-            # Truncated by a crash or by hand.
-            disk.delete(path)
-            exists = False
-            self.problem = believed(bytes(size))[1]
-        else:
-            self.problem = "" if exists else "there is no checkpoint"
-        self._region = disk.map(path, CHECKPOINT_FILE_SIZE, create=not exists)
+        self._region, size = map_sized(disk, path, CHECKPOINT_FILE_SIZE)
         self._region.reserve(0, CHECKPOINT_FILE_SIZE)
-        numbers = _NONE
-        if exists:
-            numbers, self.problem = believed(bytes(self._region.view))
-        self.physic_msg_timestamp_ms: int
-        self.logics_msg_timestamp_ms: int
-        self.index_msg_timestamp_ms: int
-        (
-            self.physic_msg_timestamp_ms,
-            self.logics_msg_timestamp_ms,
-            self.index_msg_timestamp_ms,
-            self._master_flushed_offset,
-            self._confirm_physical_offset,
-        ) = CHECKPOINT_STRUCT.unpack(numbers)
+        numbers, self.problem = _NONE, "there is no checkpoint"
+        if size is not None:
+            # Another size: truncated by a crash or by hand.
+            numbers, self.problem = believed(bytes(self._region.view) if size == CHECKPOINT_FILE_SIZE else bytes(size))
+        physic_ms, logics_ms, index_ms, *self._numbers_of_5x = CHECKPOINT_STRUCT.unpack(numbers)
+        self.physic_msg_timestamp_ms: int = physic_ms
+        self.logics_msg_timestamp_ms: int = logics_ms
+        self.index_msg_timestamp_ms: int = index_ms
 
     @property
     def min_timestamp_ms(self) -> int:
@@ -112,13 +99,8 @@ class StoreCheckpoint:
 
     def write(self) -> None:
         """Write the times to the page cache, where they survive a process kill."""
-        numbers = CHECKPOINT_STRUCT.pack(
-            self.physic_msg_timestamp_ms,
-            self.logics_msg_timestamp_ms,
-            self.index_msg_timestamp_ms,
-            self._master_flushed_offset,
-            self._confirm_physical_offset,
-        )
+        times_ms = self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms, self.index_msg_timestamp_ms
+        numbers = CHECKPOINT_STRUCT.pack(*times_ms, *self._numbers_of_5x)
         view, position = self._region.view, CHECKPOINT_SEAL_POSITION
         view[:CHECKPOINT_SIZE] = numbers
         view[position : position + CHECKPOINT_SEAL_STRUCT.size] = numbers + _seal_of(numbers).to_bytes(8, "big")

@@ -16,7 +16,7 @@ kept the present state in a sector of timercheck; one left by them is read.)
 import zlib
 from typing import Final, NamedTuple
 
-from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.disk import Disk, map_sized
 from pocketmq.store.disk.mark_file import PAYLOAD_MAX, MarkFile
 from pocketmq.store.format.layout import (
     TIMER_CHECKPOINT_FILE_SIZE,
@@ -81,15 +81,13 @@ class TimerCheckpoint:
 
     def __init__(self, disk: Disk, path: str) -> None:
         """Open the checkpoint. If it is missing or does not have 4096 bytes, it starts with zeros. Raises OSError."""
-        self.problems: list[str] = []
-        exists = disk.exists(path)
-        if exists and disk.size(path) != TIMER_CHECKPOINT_FILE_SIZE:
-            self.problems.append(f"{path} has {disk.size(path)} bytes, not {TIMER_CHECKPOINT_FILE_SIZE}")
-            disk.delete(path)
-            exists = False
         self._disk = disk
         self._path = path
-        self._region = disk.map(path, TIMER_CHECKPOINT_FILE_SIZE, create=not exists)
+        self._region, size = map_sized(disk, path, TIMER_CHECKPOINT_FILE_SIZE)
+        exists = size == TIMER_CHECKPOINT_FILE_SIZE
+        self.problems: list[str] = []
+        if size is not None and not exists:
+            self.problems.append(f"{path} has {size} bytes, not {TIMER_CHECKPOINT_FILE_SIZE}")
         self._region.reserve(0, TIMER_CHECKPOINT_FILE_SIZE)
         self._name_synced = False
         self._marks = MarkFile(disk, mark_path(path))

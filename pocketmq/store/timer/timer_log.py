@@ -31,6 +31,7 @@ from pocketmq.store.format.layout import (
     TIMER_MAGIC_DEFAULT,
     TIMER_MAGIC_ROLL,
 )
+from pocketmq.store.format.record_chain import complete_units
 
 FILE_SUM: Final = struct.Struct(">qq")  # where a file begins, the checksum of its units
 # An array of TIMER_LOG_UNIT_DTYPE.
@@ -335,8 +336,7 @@ class TimerLog:
 
 
 def _units_of(file: MappedFile) -> Units:
-    array = file.array
-    return array[: len(array) - len(array) % _UNIT_SIZE].view(TIMER_LOG_UNIT_DTYPE)
+    return complete_units(file.array, TIMER_LOG_UNIT_DTYPE)
 
 
 def _invalid(units: Units, position: int) -> npt.NDArray[np.bool_]:

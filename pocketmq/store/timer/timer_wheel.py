@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from isal.isal_zlib import crc32
 
-from pocketmq.store.disk.disk import Disk
+from pocketmq.store.disk.disk import Disk, map_sized
 from pocketmq.store.format.layout import TIMER_WHEEL_SLOT_DTYPE, TIMER_WHEEL_SLOT_SIZE, TIMER_WHEEL_SLOT_STRUCT
 from pocketmq.store.timer.timer_log import Numbers
 
@@ -52,12 +52,9 @@ class TimerWheel:
         self.span_ms = slot_count * precision_ms
         """Total time span of the slots in ms."""
         self.path = path
-        exists = disk.exists(path)
-        if exists and disk.size(path) != size:
-            log.warning("%s has %d bytes, not %d: rebuilt from the timer log", path, disk.size(path), size)
-            disk.delete(path)
-            exists = False
-        self._region = disk.map(path, size, create=not exists, random_access=True)
+        self._region, found = map_sized(disk, path, size, random_access=True)
+        if found not in (None, size):
+            log.warning("%s has %d bytes, not %d: rebuilt from the timer log", path, found, size)
         self._view = self._region.view
         self._slots: Slots = self._region.array.view(TIMER_WHEEL_SLOT_DTYPE)
         self._reserved = np.zeros(-(-size // _PAGE_SIZE), np.bool_)
