@@ -5,6 +5,7 @@ units of records that retention has deleted. `QueueFile` reads one file with few
 reads all files of a local queue by queue offset.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -109,20 +110,17 @@ def first_from(file: RowFile, physical_offset: int, count: int) -> int:
     """Return the number of the first of a file's first `count` units that is not blank and points to `physical_offset` or
     behind it; else `count`. Raises DamagedFileError if the file has fewer units.
     """
-    low = 0
     with file.open() as data:
-        while low < count:
-            middle = (low + count) // 2
-            unit = data.read(middle * _UNIT, _UNIT).tobytes()
+
+        def is_reached(number: int) -> bool:
+            unit = data.read(number * _UNIT, _UNIT).tobytes()
             if len(unit) < _UNIT:
                 raise DamagedFileError(f"{file.path} has lost units")
             own, size, _ = CONSUME_QUEUE_UNIT_STRUCT.unpack(unit)
             # Blank units precede the queue's first record and point to physical offset 0.
-            if own < physical_offset or (own, size) == (0, BLANK_UNIT_SIZE):
-                low = middle + 1
-            else:
-                count = middle
-    return low
+            return bool(own >= physical_offset and (own, size) != (0, BLANK_UNIT_SIZE))
+
+        return bisect_left(range(count), True, key=is_reached)
 
 
 def _is_unit(data: FileBytes, number: int) -> bool:
