@@ -83,11 +83,7 @@ def made(root: Path, count: int = 150, **changes: object) -> Path:
 
 
 def verified(root: Path, **options: object) -> Verification:
-    files = StoreFiles(str(root))
-    try:
-        return Verify(files, **options).run()  # type: ignore[arg-type]
-    finally:
-        files.close()
+    return Verify(StoreFiles(str(root)), **options).run()  # type: ignore[arg-type]
 
 
 def kinds(result: Verification) -> set[str]:

@@ -13,7 +13,7 @@ import posixpath
 import re
 from collections import OrderedDict
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, Final, Protocol, Self
+from typing import Any, BinaryIO, Final, Protocol
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class FileBytes(Protocol):
         return
 
 
-class LocalBytes(FileBytes):
+class LocalBytes(FileBytes, AbstractContextManager[FileBytes]):
     """An open local file."""
 
     def __init__(self, path: str) -> None:
@@ -87,14 +87,11 @@ class LocalBytes(FileBytes):
     def __del__(self) -> None:
         self.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-class RemoteBytes(FileBytes):
+class RemoteBytes(FileBytes, AbstractContextManager[FileBytes]):
     """An open file of an fsspec file system, whose holes are not known."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -110,9 +107,6 @@ class RemoteBytes(FileBytes):
             got += len(part)
         bytes_read += got
         return data[:got]
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._stream.close()
@@ -171,9 +165,6 @@ class KeptOpenFiles(LocalFiles):
             self._open.popitem(last=False)
         data = self._open[path] = _KeptBytes(path)
         return data
-
-    def close(self) -> None:
-        self._open.clear()
 
 
 class RemoteFiles:

@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass
 class Findings:
-    """List of findings, limited per kind; `counts` includes all."""
+    """List of findings, limited per kind; `counts` includes all, also those that are not kept."""
 
     kept: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -53,10 +53,6 @@ class Findings:
     def differs(self, kind: str, path: str, position: int, what: str, advice: str, physical_offset: int = -1) -> None:
         """Add a finding about a file that is derived from the log."""
         self.add(Finding(Severity.DERIVED, kind, path, position, what, advice, physical_offset))
-
-    def count_more(self, kind: str, count: int) -> None:
-        """Count `count` more of a kind, without keeping them."""
-        self.counts[kind] += count
 
     def drop(self, physical_offset: int, kinds: Set[str]) -> None:
         """Remove the findings of the given kinds about one record."""

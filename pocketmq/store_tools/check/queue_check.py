@@ -27,7 +27,7 @@ def extents(files: StoreFiles, findings: Findings) -> dict[QueueKey, QueueExtent
         first = queue.first_at(files.log.min_offset)
         units = queue.units(first, 1)
         first_physical_offset = int(units["physical_offset"][0]) if first < queue.end and len(units) else -1
-        found[key] = QueueExtent(queue.begin, first, queue.end, first_physical_offset, queue.max_physical_offset)
+        found[key] = QueueExtent(first, queue.end, first_physical_offset, queue.max_physical_offset)
     return found
 
 

@@ -36,7 +36,6 @@ class QueueExtent:
     of the queue's last record.
     """
 
-    begin: int
     first: int
     end: int
     first_physical_offset: int
@@ -54,8 +53,7 @@ class CheckPlan:
     index: list[IndexFileCheck] | None
     # None: the broker's table is not known, so every due time a whole number of seconds after the store time is accepted.
     delay_levels: DelayLevels | None
-    topics_gone: bool
-    known_topics: frozenset[str]
+    known_topics: frozenset[str] | None
     # End of the newest record in queues or index; 0 without one.
     known_end: int
     # Topic -> physical offset: earlier records were stored before the topic was deleted and created again.
@@ -68,7 +66,6 @@ class RangeResult:
 
     first: int = -1
     end: int = -1
-    reason: str = ""
     records: int = 0
     last_store_timestamp_ms: int = 0
     gaps: list[Gap] = field(default_factory=list)
@@ -119,7 +116,7 @@ class RangeCheck:
                 result.first = int(window.physical_offsets[0])
             expected.add(window)
             result.last_store_timestamp_ms = int(window.fixed("store_timestamp_ms")[-1])
-        result.end, result.reason, result.records = walk.position, walk.reason, expected.records
+        result.end, result.records = walk.position, expected.records
         # A gap at the beginning is judged by the caller, who knows the end of the previous range.
         result.gaps = [gap for gap in walk.gaps if gap.begin >= result.first]
         if result.first < 0:
@@ -156,7 +153,7 @@ class RangeCheck:
         extent = self._plan.queues.get(key)
         queue = self._queue(key)
         if extent is None and queue.end == queue.begin:
-            if key[0] not in self._plan.known_topics and not self._plan.topics_gone:
+            if self._plan.known_topics is not None and key[0] not in self._plan.known_topics:
                 result.outlived[key[0]] += len(queue_offsets)
             else:
                 self._missing(result, key, queue_offsets, physical_offsets)

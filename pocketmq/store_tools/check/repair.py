@@ -37,8 +37,6 @@ class Repair:
 
     def __init__(self, files: StoreFiles, console: Printer, delay_levels: str | None = None) -> None:
         """`delay_levels` is the broker's messageDelayLevel, which gives delayed messages their delivery times."""
-        self._root = files.root
-        self._commit_log_folder = files.commit_log_folder
         self._files = files
         self._console = console
         self._store = stopped_store(files.root, files, SystemClock(), delay_levels)
@@ -50,7 +48,7 @@ class Repair:
         if gaps and not quarantine:
             self._say(
                 f"nothing is done: the log is damaged in {len(gaps)} places. With --quarantine the damaged bytes are "
-                f"saved in {self._root}/quarantine and replaced by fillers, so that the messages after them are served"
+                f"saved in {self._files.root}/quarantine and replaced by fillers, so that the messages after them are served"
             )
             return EXIT_REFUSED
         self._say_plan(before, queues=queues, index=index)
@@ -73,7 +71,7 @@ class Repair:
                 self._store.shutdown()
         for line in found.lines():
             self._say(line)
-        return self._look("after", StoreFiles(self._root, self._commit_log_folder)).exit_code
+        return self._look("after", StoreFiles(self._files.root, self._files.commit_log_folder)).exit_code
 
     def _look(self, when: str, files: StoreFiles) -> Verification:
         with report.progress_bar(self._console, f"verify {when}") as progress:
@@ -86,7 +84,7 @@ class Repair:
 
     def _say_plan(self, before: Verification, *, queues: bool, index: bool) -> None:
         end, size = before.end, before.end - before.log_begin
-        self._say(f"repair of {self._root}:")
+        self._say(f"repair of {self._files.root}:")
         for gap in before.gaps:
             size_bad = gap.end - gap.begin
             self._say(f"- {size_bad} bytes at physical offset {gap.begin} are moved to quarantine/ and replaced by fillers")
@@ -103,15 +101,15 @@ class Repair:
     def _mend_log(self, gaps: list[Gap], misnumbered: list[Misnumbered]) -> None:
         """Move damaged bytes to quarantine and correct queue offsets, before the store is opened and its recovery runs."""
         disk, clock = FileDisk(), SystemClock()
-        lock = disk.lock(f"{self._root}/lock")
-        rows = stopped_store(self._root, self._files, clock).commit_log.mapped_files
+        lock = disk.lock(f"{self._files.root}/lock")
+        rows = stopped_store(self._files.root, self._files, clock).commit_log.mapped_files
         try:
             rows.load()
             for gap in gaps:
                 # Store times in a log never decrease: the filler gets the time of the record after it.
                 behind = read_record(self._files.log, gap.end)
                 assert behind is not None, f"a valid record was at {gap.end}"
-                now_ms, folder = clock.message_time_ms(), f"{self._root}/quarantine"
+                now_ms, folder = clock.message_time_ms(), f"{self._files.root}/quarantine"
                 apply(rows, folder, gap.begin, gap.end, gap.reason, now_ms, behind.store_timestamp_ms)
             for one in misnumbered:
                 file = rows.file_at(one.physical_offset)

@@ -14,19 +14,15 @@ from pocketmq.store_tools.check.finding import Finding, Severity
 from pocketmq.store_tools.check.verify import Verification
 from pocketmq.store_tools.files.value_text import time_text
 
-EXIT_VALID: Final = 0
-EXIT_LOG: Final = 1
-EXIT_DERIVED: Final = 2
-
 _SEVERITY: Final = {
     Severity.LOG: ("damage", "red"),
     Severity.DERIVED: ("differs", "yellow"),
     Severity.NOTE: ("note", "dim"),
 }
 _VERDICT: Final = {
-    EXIT_VALID: ("valid", "green"),
-    EXIT_LOG: ("the log is damaged", "red"),
-    EXIT_DERIVED: ("the log is valid, files derived from it are not", "yellow"),
+    Severity.NOTE: ("valid", "green"),
+    Severity.LOG: ("the log is damaged", "red"),
+    Severity.DERIVED: ("the log is valid, files derived from it are not", "yellow"),
 }
 
 
@@ -65,7 +61,7 @@ def show(result: Verification, console: Printer) -> None:
         console.print(_line(finding), soft_wrap=True)
     for kind, count in result.findings.left_out().items():
         console.print(Text(f"... and {count:,} more findings of kind {kind}", "dim"))
-    verdict, style = _VERDICT[result.exit_code]
+    verdict, style = _VERDICT[result.findings.worst]
     count = sum(result.findings.counts.values())
     console.print(Text(f"{verdict}; {count:,} {'finding' if count == 1 else 'findings'}" if count else verdict, style))
 
@@ -85,7 +81,7 @@ def as_document(result: Verification) -> dict[str, Any]:
     return {
         "root": result.root,
         "exitCode": result.exit_code,
-        "verdict": _VERDICT[result.exit_code][0],
+        "verdict": _VERDICT[result.findings.worst][0],
         "running": result.running,
         "logBegin": result.log_begin,
         "logEnd": result.end,

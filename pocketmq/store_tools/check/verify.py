@@ -57,31 +57,23 @@ class Verification(RangeResult):
         return {Severity.NOTE: 0, Severity.DERIVED: 2, Severity.LOG: 1}[self.findings.worst]
 
 
+@dataclass
 class Verify:
     """One check of one store. Raises OSError if a file cannot be read."""
 
-    def __init__(
-        self,
-        files: StoreFiles,
-        *,
-        workers: int = 0,
-        check_crc: bool = True,
-        with_index: bool = True,
-        delay_levels: DelayLevels | None = None,
-        range_size: int = RANGE_SIZE,
-    ) -> None:
-        """`workers` 0: one per core. Without `delay_levels` every delay of whole seconds is right."""
-        self._files = files
-        self._workers = workers
-        self._check_crc = check_crc
-        self._with_index = with_index
-        self._delay_levels = delay_levels
-        self._range_size = range_size
-        self.result = Verification(root=files.root)
+    files: StoreFiles
+    workers: int = 0  # 0: one per core
+    check_crc: bool = True
+    with_index: bool = True
+    delay_levels: DelayLevels | None = None  # None: every delay of whole seconds is right
+    range_size: int = RANGE_SIZE
+
+    def __post_init__(self) -> None:
+        self.result = Verification(root=self.files.root)
 
     def run(self, on_progress: OnProgress = lambda done, total: None) -> Verification:
         started = time.monotonic()
-        files, result = self._files, self.result
+        files, result = self.files, self.result
         findings = result.findings
         result.running = files.is_running()
         times = checkpoint_times(files)
@@ -93,11 +85,11 @@ class Verify:
         ends = [queue.max_physical_offset for queue in queues.values()]
         ends += [check.facts.header.end_physical_offset + 1 for check in index or []]
         plan = CheckPlan(
-            files.root, files.commit_log_folder, self._check_crc, queues, index, self._delay_levels,
-            topics is None, topics or frozenset(), max(ends, default=0), dropped_topics(files),
+            files.root, files.commit_log_folder, self.check_crc, queues, index, self.delay_levels,
+            topics, max(ends, default=0), dropped_topics(files),
         )  # fmt: skip
         result.log_begin = files.log.min_offset
-        LogCheck(files, plan, result, running=result.running, workers=self._workers).run(on_progress, self._range_size)
+        LogCheck(files, plan, result, running=result.running, workers=self.workers).run(on_progress, self.range_size)
         self._look_again(plan)
         self._check_units(plan)
         check_checkpoint_times(files, times, result.last_store_timestamp_ms, findings)
@@ -110,13 +102,13 @@ class Verify:
         return result
 
     def _check_index(self) -> list[IndexFileCheck] | None:
-        if not self._with_index:
+        if not self.with_index:
             return None
         checks: list[IndexFileCheck] = []
         slot_count = 0
-        for path in self._files.index_paths():
+        for path in self.files.index_paths():
             try:
-                check = check_chains(index_file(self._files.file(path), slot_count))
+                check = check_chains(index_file(self.files.file(path), slot_count))
             except FileNotFoundError:
                 continue  # deleted by retention
             except ValueError as error:
@@ -130,7 +122,7 @@ class Verify:
         return checks
 
     def _check_log_files(self) -> None:
-        log = self._files.refresh_log()
+        log = self.files.refresh_log()
         for path, what in log.odd:
             # A crash just after the last file was created leaves it empty.
             is_new = bool(log.files) and path > log.files[-1].path and what.endswith("no bytes")
@@ -147,7 +139,7 @@ class Verify:
             units = [one for one in units if not self._has_unit(*one)]
             keys = [one for one in keys if not self._has_key(*one)]
             # The lock of a broker on another machine or in another container is not visible, but the log then grows.
-            is_alive = result.running or not why_invalid(self._files.log, result.end)
+            is_alive = result.running or not why_invalid(self.files.log, result.end)
             patience_s = PATIENCE_S if is_alive else _PATIENCE_AT_REST_S
             if not (units or keys) or time.monotonic() - began > patience_s:
                 break
@@ -155,11 +147,11 @@ class Verify:
         findings = result.findings
         for key, queue_offset, physical_offset in units:
             what = f"the record at physical offset {physical_offset} has no unit {queue_offset} in queue {key[0]}/{key[1]}"
-            folder = self._files.path(f"consumequeue/{key[0]}/{key[1]}")
+            folder = self.files.path(f"consumequeue/{key[0]}/{key[1]}")
             findings.differs("queue lacks", folder, -1, what, REPAIR_QUEUES, physical_offset)
         if units:
-            findings.count_more("queue lacks", result.missing_units.count - len(result.missing_units.kept))
-        folder = self._files.path("index")
+            findings.counts["queue lacks"] += result.missing_units.count - len(result.missing_units.kept)
+        folder = self.files.path("index")
         if plan.index == [] and keys:
             what = f"there is no index, so {result.missing_keys.count} keys of records cannot be found"
             advice = f"{REPAIR_INDEX}; if the broker has messageIndexEnable=false, verify with --no-index"
@@ -169,33 +161,33 @@ class Verify:
             what = f"a key of the record at physical offset {physical_offset} is not in the index (hash {key_hash})"
             findings.differs("index lacks", folder, -1, what, REPAIR_INDEX, physical_offset)
         if keys:
-            findings.count_more("index lacks", result.missing_keys.count - len(result.missing_keys.kept))
+            findings.counts["index lacks"] += result.missing_keys.count - len(result.missing_keys.kept)
 
     def _has_unit(self, key: QueueKey, queue_offset: int, physical_offset: int) -> bool:
-        if physical_offset < self._files.log.min_offset or queue_offset < 0:
-            return physical_offset < self._files.log.min_offset
-        self._files.forget_queue_row(key)
-        units = QueueFiles(self._files, key).units(queue_offset, 1)
+        if physical_offset < self.files.log.min_offset or queue_offset < 0:
+            return physical_offset < self.files.log.min_offset
+        self.files.forget_queue_row(key)
+        units = QueueFiles(self.files, key).units(queue_offset, 1)
         return len(units) == 1 and int(units["physical_offset"][0]) == physical_offset and int(units["size"][0]) > 0
 
     def _has_key(self, key_hash: int, physical_offset: int) -> bool:
-        if physical_offset < self._files.log.min_offset:
+        if physical_offset < self.files.log.min_offset:
             return True
-        newest_first = index_files(self._files, reversed(self._files.index_paths()))
+        newest_first = index_files(self.files, reversed(self.files.index_paths()))
         return any(offset == physical_offset for index in newest_first for _, offset in index.find({key_hash}))
 
     def _check_units(self, plan: CheckPlan) -> None:
         """Check the units of the queues that have more units than matching records."""
-        result, folder = self.result, self._files.log.folder
+        result, folder = self.result, self.files.log.folder
         findings = result.findings
-        check = UnitCheck(self._files, result.gaps, result.end)
+        check = UnitCheck(self.files, result.gaps, result.end)
         for key, extent in plan.queues.items():
             if result.matched[key] != extent.end - extent.first:
                 check.run(key, extent, findings)
         result.holes, result.misnumbered = check.holes, check.misnumbered
         for one in check.misnumbered:
             findings.drop(one.physical_offset, {"queue lacks", "queue unit"})
-            file = self._files.log.file_at(one.physical_offset)
+            file = self.files.log.file_at(one.physical_offset)
             path, position = (file.path, one.physical_offset - file.start_offset) if file else (folder, 0)
             what = (
                 f"the record at physical offset {one.physical_offset} has queue offset {one.claimed} of "

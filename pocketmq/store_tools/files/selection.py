@@ -186,14 +186,10 @@ def _log_begin(files: StoreFiles, selection: Selection) -> int:
         while high - low > 1 << 20:
             middle = (low + high) // 2
             found = first_valid(files.log, middle, high)
-            if found is None or (time_ms := _store_time_ms(files, found)) is None or time_ms >= selection.from_ms:
+            record = None if found is None else read_record(files.log, found)
+            if record is None or record.store_timestamp_ms >= selection.from_ms:
                 high = middle
             else:
-                low = found
+                low = record.physical_offset
         begin = low
     return begin
-
-
-def _store_time_ms(files: StoreFiles, physical_offset: int) -> int | None:
-    record = read_record(files.log, physical_offset)
-    return None if record is None else record.store_timestamp_ms

@@ -24,8 +24,7 @@ class StoreFiles(StoreFolder):
         root = os.path.normpath(os.path.expanduser(root))
         if commit_log_folder is None and os.path.basename(root) == "commitlog" and os.path.isdir(root):
             root = os.path.dirname(root) or "."
-        self._kept_open = KeptOpenFiles()
-        super().__init__(root, self._kept_open)
+        super().__init__(root, KeptOpenFiles())
         self.commit_log_folder = commit_log_folder or f"{root}/commitlog"
         if not os.path.exists(root):
             raise NotAStoreError(f"there is no folder {root}: give the store's root, storePathRootDir of the broker")
@@ -60,9 +59,6 @@ class StoreFiles(StoreFolder):
     def forget_queue_row(self, key: QueueKey) -> None:
         """Let the next `queue_row` read the folder again."""
         self._queue_rows.pop(key, None)
-
-    def close(self) -> None:
-        self._kept_open.close()
 
     def is_running(self) -> bool:
         """Return whether another process holds the store's lock. Queries the lock without taking it."""
