@@ -63,7 +63,8 @@ class LogFollower:
         self._dispatch_window = dispatch_window
         self.window_size_min = WINDOW_SIZE_MIN
         """Bytes from which on records are dispatched together."""
-        self._dispatched = dispatched_offset
+        self.checked_offset = dispatched_offset
+        """End of the last record that has arrived completely and is intact: the slave acknowledges nothing behind it."""
         # Physical offset up to which records are dispatched one by one.
         self._single_until = 0
         self._damage = ""
@@ -75,11 +76,6 @@ class LogFollower:
     def max_offset(self) -> int:
         """End of the slave's log."""
         return self._log.max_offset
-
-    @property
-    def checked_offset(self) -> int:
-        """End of the last record that has arrived completely and is intact: the slave acknowledges nothing behind it."""
-        return self._dispatched
 
     def report(self) -> bytes:
         """Return the first report of a connection, which requests what follows the end of the log.
@@ -103,7 +99,7 @@ class LogFollower:
         except BadRecordError as error:
             raise FollowError(f"the first record of the master's log, at {physical_offset}, is damaged: {error}") from None
         self._log.begin_raw(physical_offset)
-        self._dispatched = physical_offset
+        self.checked_offset = physical_offset
         self._log.append_raw(memoryview(record))
         self.dispatch()
 
@@ -116,7 +112,7 @@ class LogFollower:
     @property
     def has_undispatched(self) -> bool:
         """Whether the log has bytes after the last dispatched record."""
-        return self._dispatched < self.max_offset
+        return self.checked_offset < self.max_offset
 
     def receive(self, data: bytes) -> int:
         """Append the log bytes in `data`. Return the number of frames that ended, heartbeats included.
@@ -143,7 +139,7 @@ class LogFollower:
                 size = self._log.append_raw(part)
                 part, at, self._missing = part[size:], at + size, self._missing - size
             frames += not self._missing
-        if len(data) < PIECE_SIZE or self.max_offset - self._dispatched >= BULK_SIZE:
+        if len(data) < PIECE_SIZE or self.max_offset - self.checked_offset >= BULK_SIZE:
             self.dispatch()
         return frames
 
@@ -158,7 +154,7 @@ class LogFollower:
             if not size:
                 return
             self._log.begin_raw(offset)
-            self._dispatched = offset
+            self.checked_offset = offset
         if offset != self.max_offset:
             raise FollowError(f"the master sent a frame of offset {offset}, but this log ends at {self.max_offset}")
         if size and (problem := self._problem()):
@@ -178,18 +174,18 @@ class LogFollower:
         if self._damage:
             raise FollowError(self._damage)
         files = self._log.mapped_files
-        while (file := files.file_at(self._dispatched)) is not None:
-            view, at = file.view[: file.wrote], self._dispatched - file.start_offset
+        while (file := files.file_at(self.checked_offset)) is not None:
+            view, at = file.view[: file.wrote], self.checked_offset - file.start_offset
             if is_blank(view, at):
-                self._dispatched = file.start_offset + file.size
+                self.checked_offset = file.start_offset + file.size
                 continue
             room = len(view) - at
             if room < BLANK_STRUCT.size or room < BLANK_STRUCT.unpack_from(view, at)[0] <= file.size - at:
                 return  # not complete yet
-            if room >= self.window_size_min and self._dispatched >= self._single_until:
-                self._dispatched += self._dispatch_many(file, at)
+            if room >= self.window_size_min and self.checked_offset >= self._single_until:
+                self.checked_offset += self._dispatch_many(file, at)
             else:
-                self._dispatched += self._dispatch_one(view, at)
+                self.checked_offset += self._dispatch_one(view, at)
 
     def _dispatch_many(self, file: MappedFile, at: int) -> int:
         """Dispatch the intact records from position `at` of the file on together. Return their size, 0 if that failed.
@@ -197,21 +193,21 @@ class LogFollower:
         The bytes of a window that failed are then dispatched record by record, so that no byte is in many windows.
         """
         data = file.array[at : min(file.wrote, at + BULK_SIZE)]
-        window = RecordWindow(data, self._dispatched, *linked(data, self._dispatched))
+        window = RecordWindow(data, self.checked_offset, *linked(data, self.checked_offset))
         if len(window) and (invalid := window.first_invalid(self._check_crc)) is not None:
             window = window.rows(slice(invalid))
         size = int(window.sizes.sum()) if len(window) else 0
         if size and self._dispatch_window(window):
             return size
-        self._single_until = self._dispatched + len(data)
+        self._single_until = self.checked_offset + len(data)
         return 0
 
     def _dispatch_one(self, view: memoryview, at: int) -> int:
         """Let the record at position `at` wait for a dispatch, and return its size. Raises FollowError if it is damaged."""
         try:
-            size = check_record(view, at, self._dispatched, self._check_crc)
+            size = check_record(view, at, self.checked_offset, self._check_crc)
         except BadRecordError as error:
-            self._damage = f"the record at {self._dispatched} of the master's log is damaged: {error}"
+            self._damage = f"the record at {self.checked_offset} of the master's log is damaged: {error}"
             raise FollowError(self._damage) from None
         requests = self._requests(view, at)
         self._log.tail.undispatched.extend(requests)
@@ -226,8 +222,8 @@ class LogFollower:
         with contextlib.suppress(FollowError):
             self.dispatch()
         file = next(iter(self._log.mapped_files.files[-1:]), None)
-        if file is not None and self.max_offset > self._dispatched:
-            file.truncate(max(self._dispatched - file.start_offset, 0))
+        if file is not None and self.max_offset > self.checked_offset:
+            file.truncate(max(self.checked_offset - file.start_offset, 0))
             self._log.tail.continue_in(file)
 
     def _requests(self, view: memoryview, at: int) -> list[DispatchRequest]:
