@@ -132,8 +132,12 @@ def pocketmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Virt
         yield cluster
 
 
-class ClusterFactory(Protocol):
+class ClusterFactory:
     """Starts clusters of processes, which run until the test ends."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self.running: list[ProcessCluster] = []
 
     def __call__(
         self,
@@ -149,35 +153,25 @@ class ClusterFactory(Protocol):
         `settings` are keys of broker and name server. `partitions`: whether brokers can be cut off, by network namespaces
         if this process may make them, else by proxies. Raises pocketmq.cli.processes.NotReady.
         """
+        from pocketmq.cli.cluster import Layout, ProcessCluster
+        from pocketmq.cli.settings import COMMIT_LOG_FILE_SIZE
+        from pocketmq.testing.networks import partitionable
+
+        given = {"mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE), **(settings or {})}
+        network = partitionable() if partitions else None
+        folder = self._folders.mktemp("pocketmq-cluster")
+        cluster = ProcessCluster(folder, Layout(brokers, slaves, role), settings=given, network=network)
+        self.running.append(cluster)
+        cluster.start()
+        return cluster
 
 
 @pytest.fixture
 def pocketmq_cluster_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterFactory]:
     """Clusters of masters and slaves in child processes."""
-    from pocketmq.cli.cluster import Layout, ProcessCluster
-    from pocketmq.cli.settings import COMMIT_LOG_FILE_SIZE
-    from pocketmq.testing.networks import partitionable
-
-    running: list[ProcessCluster] = []
-
-    def make(
-        brokers: int = 1,
-        slaves: int = 0,
-        *,
-        role: str = "ASYNC_MASTER",
-        settings: Mapping[str, str] | None = None,
-        partitions: bool = False,
-    ) -> ProcessCluster:
-        given = {"mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE), **(settings or {})}
-        network = partitionable() if partitions else None
-        folder = tmp_path_factory.mktemp("pocketmq-cluster")
-        cluster = ProcessCluster(folder, Layout(brokers, slaves, role), settings=given, network=network)
-        running.append(cluster)
-        cluster.start()
-        return cluster
-
+    factory = ClusterFactory(tmp_path_factory)
     try:
-        yield make
+        yield factory
     finally:
-        for cluster in running:
+        for cluster in factory.running:
             cluster.stop()

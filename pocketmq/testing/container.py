@@ -18,6 +18,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from pocketmq.testing.requests import BrokerRequests
+from pocketmq.testing.tcp_proxy import free_port
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
@@ -44,7 +45,7 @@ class PocketMQContainer(DockerContainer, BrokerRequests):  # type: ignore[misc] 
         """
         DockerContainer.__init__(self, image, **options)
         BrokerRequests.__init__(self)
-        self.broker_port = _free_port() if broker_port is None else broker_port
+        self.broker_port = free_port("") if broker_port is None else broker_port
         self._test_clock = test_clock
         self._settings = settings or {}
         self.with_exposed_ports(NAMESRV_PORT, GRPC_PORT, METRICS_PORT)
@@ -81,9 +82,3 @@ class PocketMQContainer(DockerContainer, BrokerRequests):  # type: ignore[misc] 
 
     def _address(self, port: int) -> str:
         return f"{self.get_container_host_ip()}:{self.get_exposed_port(port)}"
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("", 0))
-        return int(listening.getsockname()[1])

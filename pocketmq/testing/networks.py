@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.cli.cluster import LOOPBACK, Network
-from pocketmq.testing.tcp_proxy import TcpProxy
+from pocketmq.testing.tcp_proxy import TcpProxy, free_port
 
 _NAME_PREFIX: Final = "pocket"
 """Beginning of the names of bridges; interface names have at most 15 characters, of which a broker's number needs 4."""
@@ -112,7 +112,7 @@ class ProxyNetwork(Network):
 
     def broker_settings(self, label: str, master: str | None) -> dict[str, str]:
         if label not in self._ha_ports:
-            self._ha_ports[label] = _free_port()
+            self._ha_ports[label] = free_port(LOOPBACK)
         self._proxy(label, "slaves").target = (LOOPBACK, self._ha_ports[label])
         settings = {
             "advertisedPort": str(self._proxy(label, "clients").port),
@@ -130,7 +130,7 @@ class ProxyNetwork(Network):
         return f"{LOOPBACK}:{proxy.port}"
 
     def listen_port(self, label: str, port: int) -> int:
-        chosen = port or _free_port()
+        chosen = port or free_port(LOOPBACK)
         self._proxy(label, "clients").target = (LOOPBACK, chosen)
         return chosen
 
@@ -163,12 +163,6 @@ class ProxyNetwork(Network):
 def partitionable() -> Network:
     """Return a network whose brokers can be cut off: namespaces if this process may make them, else proxies."""
     return NamespaceNetwork() if NamespaceNetwork.is_possible() else ProxyNetwork()
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind((LOOPBACK, 0))
-        return int(listening.getsockname()[1])
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -2,11 +2,19 @@
 
 import asyncio
 import contextlib
+import socket
 from typing import Final
 
 from pocketmq.client.loop_thread import LoopThread
 
 _CHUNK_SIZE: Final = 1 << 16
+
+
+def free_port(host: str) -> int:
+    """Return a port of a host's address on which nothing listens; an empty host: of all addresses."""
+    with socket.socket() as listening:
+        listening.bind((host, 0))
+        return int(listening.getsockname()[1])
 
 
 class TcpProxy:
