@@ -86,7 +86,8 @@ class Channels:
         self.unwritten: list[Channel] = []
         self.lane: Lane | None = None
         """Function that serves the first requests of a read before they are split into frames; None without a lane."""
-        self._sockets: Sockets | None = None
+        self.sockets: Sockets | None = None
+        """Reads and writes the plain connections of a server; None: the event loop does."""
         self._writing = turn.add(Phase.REPLY, self.write, self.unwritten, is_always_due=False)
         self.idle_s = idle_s
         slow_s = limits.slow_connection_seconds
@@ -100,14 +101,9 @@ class Channels:
         self._foreign = RefusalLog(log, now=timers.clock.monotonic)
         self._reaper = timers.every(min(10.0, idle_s / 4, slow_s / 3), self._reap)
 
-    @property
-    def sockets(self) -> Sockets | None:
-        """Reads and writes the plain connections of a server; None: the event loop does."""
-        return self._sockets
-
-    @sockets.setter
-    def sockets(self, sockets: Sockets) -> None:
-        self._sockets = sockets
+    def use(self, sockets: Sockets) -> None:
+        """Let plain connections be read and written by `sockets`."""
+        self.sockets = sockets
         self._writing.set_due(True)
 
     def write(self) -> None:
@@ -120,8 +116,8 @@ class Channels:
             except Exception:  # a failed channel must not hold back the answers of other channels
                 log.exception("dropping %s: its answers cannot be written", channel)
                 channel.abort()
-        if self._sockets is not None:
-            self._sockets.send()
+        if self.sockets is not None:
+            self.sockets.send()
 
     def frame_grew(self, channel: "Channel", size: int, *, is_new: bool) -> None:
         """Report that `channel` holds `size` bytes of an unfinished frame; `is_new`: a different frame than before."""
@@ -190,8 +186,8 @@ class Channels:
             self.drop(channel, f"it sends its unfinished frame slower than {pace}")
         for channel in self._unsent.too_slow(now):
             self.drop(channel, f"it reads its answers slower than {pace}")
-        if self._sockets is not None:
-            self._sockets.note_reads()
+        if self.sockets is not None:
+            self.sockets.note_reads()
         oldest, oldest_silent = now - self.idle_s, now - slow_s
         for channel in list(self.open):
             if channel.closing_s < oldest_silent:

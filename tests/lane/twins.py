@@ -174,7 +174,7 @@ class Side:
             self.channels.lane = self._serve
             if with_sockets:
                 self._sockets = LaneSockets(self._serve_ready, lane.Sockets, services.turn, services.clock)
-                self.channels.sockets = self._sockets
+                self.channels.use(self._sockets)
 
     def _arm(self) -> None:
         """Begin a turn, which ends where the test says, on both sides."""

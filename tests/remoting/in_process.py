@@ -38,7 +38,7 @@ async def in_process(*, in_lane: bool = False) -> AsyncIterator[SimpleNamespace]
         server = RemotingServer(services, table, turn, timers, **options)
         if in_lane:
             sockets = compiled_lane()[0].Sockets
-            server.channels.sockets = LaneSockets(lambda sockets, now_s: sockets.next(), sockets, turn, timers.clock)
+            server.channels.use(LaneSockets(lambda sockets, now_s: sockets.next(), sockets, turn, timers.clock))
         made.append(server)
         port = await server.listen("127.0.0.1", port)
         return server, f"127.0.0.1:{port}"

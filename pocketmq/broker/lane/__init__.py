@@ -20,4 +20,4 @@ def use_lane(channels: Channels, services: Services, compiled: Any, frame_size_m
     sends = ordinary_sends(services, compiled, channels, frame_size_max)
     channels.lane = sends.serve
     if hasattr(compiled, "Sockets"):  # only on Linux
-        channels.sockets = LaneSockets(sends.serve_ready, compiled.Sockets, services.turn, services.clock)
+        channels.use(LaneSockets(sends.serve_ready, compiled.Sockets, services.turn, services.clock))
