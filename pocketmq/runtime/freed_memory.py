@@ -90,7 +90,7 @@ class FreedMemory:
         if size is None or self._smallest is None or self._last is None:
             return
         self._smallest = min(self._smallest, size)
-        if not self._is_trimming:
+        if self._thread is not None and not self._thread.is_alive():
             self._thread = None  # the objects of a finished thread may pin an arena of Python's allocator
         if size >= self._last + GROWN_BYTES:
             self._rest = self._looks_left = 1
@@ -106,10 +106,6 @@ class FreedMemory:
         if self._first_blocks:  # 0 with the C library's allocator
             return sys.getallocatedblocks() - self._first_blocks <= COLLECTED_BLOCKS_MAX
         return grown_bytes <= COLLECTED_BYTES_MAX
-
-    @property
-    def _is_trimming(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def _trim(self, before: int) -> None:
         """Runs in the background thread. While it runs, `_look` changes no attribute but `_smallest`."""
