@@ -62,6 +62,7 @@ class Server:
     address: str
     process: Process
     out: Path
+    boot_seconds: float
     grpc_address: str | None = None
     """Address of the port for gRPC clients, if the server has one."""
     metrics_url: str | None = None
@@ -113,7 +114,7 @@ class Launch:
             output = path.read_text(errors="replace")
             if ready := _READY.search(output):
                 grpc, metrics = (found and found[1] for found in (_GRPC.search(output), _METRICS.search(output)))
-                return Server(name, ready[1], process, path, grpc, metrics, kept)
+                return Server(name, ready[1], process, path, time.monotonic() - began, grpc, metrics, kept)
             if process.poll() is not None:
                 break
             time.sleep(0.002)

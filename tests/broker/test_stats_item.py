@@ -44,15 +44,15 @@ def test_figures_are_those_of_complete_lists_of_samples(seed: int) -> None:
             if is_busy:
                 value, calls = value + chance.randrange(100), calls + 1
             if history is None:
-                history = History(sample, 2)
-            history.add(number, (value, calls), times)
+                history = History(sample, 3)
+            history.add(number, (value, 0, calls), times)
         times.add(sample)
         samples.append((sample, value, calls))
         for (_, step_ms, _), row in zip(ROWS, all_row_times, strict=True):
             if not row or now_ms - row[-1].time_ms >= step_ms - 500:
                 row.append(sample)
         if history is not None and number % 17 == 0:
-            found = StatsItem(times, history, 0, 1).snapshot()
+            found = StatsItem(times, history, 0).snapshot()
             for (name, step_ms, count), row in zip(ROWS, all_row_times, strict=True):
                 assert found[name] == expected(samples, created, row, step_ms, count), (number, name)
 
@@ -65,7 +65,7 @@ def test_history_of_an_idle_queue_does_not_grow() -> None:
         times.add(SampleTime(number, number * 10_000))
         history.add(number + 1, (5, 500, 5), times)
     assert sys.getsizeof(history._words) == before
-    assert StatsItem(times, history, 0, 2).snapshot()["statsDay"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
+    assert StatsItem(times, history, 0).snapshot()["statsDay"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
 
 
 def test_history_of_a_busy_queue_has_a_limit() -> None:
@@ -74,13 +74,13 @@ def test_history_of_a_busy_queue_has_a_limit() -> None:
         history.add(number, (number, number * 100, number), times)
         times.add(SampleTime(number, number * 10_000))
     assert sys.getsizeof(history._words) < 2500
-    assert StatsItem(times, history, 1, 2).snapshot()["statsMinute"] == {"sum": 600, "tps": 10.0, "avgpt": 100.0}
+    assert StatsItem(times, history, 1).snapshot()["statsMinute"] == {"sum": 600, "tps": 10.0, "avgpt": 100.0}
 
 
 def test_clock_step_back_begins_new_rows() -> None:
-    times, history = SampleTimes(), History(SampleTime(1, 1_000_000), 1)
+    times, history = SampleTimes(), History(SampleTime(1, 1_000_000), 3)
     for number, time_ms in enumerate((1_000_000, 1_010_000, 500_000, 510_000), 1):
-        history.add(number, (number,), times)
+        history.add(number, (number, 0, number), times)
         times.add(SampleTime(number, time_ms))
-    assert StatsItem(times, history, 0, 0).snapshot()["statsMinute"]["sum"] == 4
+    assert StatsItem(times, history, 0).snapshot()["statsMinute"]["sum"] == 4
     assert [one.time_ms for one in times.rows[1]] == [1_000_000, 500_000]

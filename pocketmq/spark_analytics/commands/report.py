@@ -70,7 +70,10 @@ def make_report(
         found |= cells.tables(stores, own, step)
     on_step("lateness of delayed messages")
     with engine.kept(lateness.pairs(stores)) as own:
-        found |= lateness.tables(stores, own, step)
+        found["lateness"] = lateness.lateness(stores, own)
+        found["late_buckets"] = lateness.distribution(stores, own)
+        found["late_series"] = lateness.series(stores, own, step)
+        found["late_worst"] = lateness.offenders(stores, own)
     on_step("repeated keys")
     with engine.kept(duplicates.repeated(stores)) as own:
         found |= duplicates.tables(stores, own)

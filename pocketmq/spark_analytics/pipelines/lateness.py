@@ -95,18 +95,13 @@ SELECT real_topic AS topic, nullif(level, 0) AS level, message, timestamp_millis
        delivered_physical_offset
 FROM {{pairs}} WHERE late_ms IS NOT NULL ORDER BY late_ms DESC, delivered_physical_offset LIMIT {OFFENDERS}
 """
+
+
 _SERIES: Final = """
 SELECT time, count(*) AS delivered, percentile(late_ms, 0.5) AS late_p50_ms, percentile(late_ms, 0.99) AS late_p99_ms,
        max(late_ms) AS late_max_ms
 FROM (SELECT {time:step} AS time, late_ms FROM {pairs} WHERE late_ms IS NOT NULL) GROUP BY time ORDER BY time
 """
-# Table of the report -> query over the pairs.
-_QUERIES: Final = {
-    "lateness": _LATENESS,
-    "late_buckets": _DISTRIBUTION,
-    "late_series": _SERIES,
-    "late_worst": _OFFENDERS,
-}
 
 
 def pairs(stores: Stores) -> Any:
@@ -122,10 +117,22 @@ def pairs(stores: Stores) -> Any:
     return stores.sql(_PAIRS.replace("{delay_ms}", f"CASE level {cases} END"), journeys=journeys)
 
 
-def tables(stores: Stores, pairs: Any, step: int) -> dict[str, Any]:
-    """Return by name the tables of the number of messages and their lateness by topic and level; of the number by lateness,
-    where bucket b is [2^(b/2), 2^((b+1)/2)) ms, -1 on time, -2 early; of the lateness by time of delivery, in steps of
-    `step` seconds or a minute; and of the messages delivered latest.
-    """
+def lateness(stores: Stores, pairs: Any) -> Any:
+    """Return by topic and level the number of scheduled and delivered messages, and the lateness."""
+    return stores.rows(_LATENESS, pairs=pairs)
+
+
+def distribution(stores: Stores, pairs: Any) -> Any:
+    """Return the number of messages by lateness: bucket b is [2^(b/2), 2^((b+1)/2)) ms, -1 on time, -2 early."""
+    return stores.rows(_DISTRIBUTION, pairs=pairs)
+
+
+def series(stores: Stores, pairs: Any, step: int) -> Any:
+    """Return the lateness by time of delivery; `step`: seconds, at least a minute."""
     time = floored("delivered_ms", max(step, SERIES_STEP_MIN_S))
-    return {name: stores.rows(query.replace("{time:step}", time), pairs=pairs) for name, query in _QUERIES.items()}
+    return stores.rows(_SERIES.replace("{time:step}", time), pairs=pairs)
+
+
+def offenders(stores: Stores, pairs: Any) -> Any:
+    """Return the messages delivered latest."""
+    return stores.rows(_OFFENDERS, pairs=pairs)
