@@ -202,7 +202,7 @@ def test_damaged_queues_are_not_relied_upon(
     if damage is _remove:
         (store / "consumequeue" / "Rare" / "3").rmdir()
         (store / "consumequeue" / "Rare").rmdir()
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "pocketmq.spark_analytics"):
         rows = read(store, *NAMES, topic="Rare")
     assert sorted(rows, key=lambda row: row["physicalOffset"]) == rows_of_topic(store, "Rare")
     assert "scanning these" in caplog.text or "scanning that part" in caplog.text

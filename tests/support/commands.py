@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import signal
 import subprocess
 from collections.abc import Callable
@@ -16,6 +17,7 @@ def call(main: Callable[[list[str]], object], *arguments: object, text: str = ""
     out, errors = io.BytesIO(), io.BytesIO()
     pipes = [io.TextIOWrapper(one, "utf-8", write_through=True) for one in (out, errors)]
     handlers = [(number, signal.getsignal(number)) for number in CHANGED_BY_COMMANDS]
+    levels = {logger: logger.level for logger in _loggers()}
     with (
         patch("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")),
         contextlib.redirect_stdout(pipes[0]),
@@ -28,6 +30,12 @@ def call(main: Callable[[list[str]], object], *arguments: object, text: str = ""
         finally:
             for number, handler in handlers:
                 signal.signal(number, handler)
+            for logger in _loggers():
+                logger.setLevel(levels.get(logger, logging.NOTSET))
     for pipe in pipes:
         pipe.flush()
     return subprocess.CompletedProcess(words, int(str(code or 0)), out.getvalue().decode(), errors.getvalue().decode())
+
+
+def _loggers() -> list[logging.Logger]:
+    return [logging.root, *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
