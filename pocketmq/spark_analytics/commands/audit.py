@@ -27,7 +27,9 @@ class Audit:
         return not any(finding["severity"] == consistency.ERROR for finding in self.findings)
 
 
-def make_audit(engine: Engine, paths: Sequence[str], *, with_index: bool, on_step: Callable[[str], None]) -> Audit:
+def make_audit(
+    engine: Engine, paths: Sequence[str], *, with_index: bool = False, on_step: Callable[[str], None] = lambda step: None
+) -> Audit:
     """Run the audit. Raises the errors of the data source."""
     stores = Stores(engine, tuple(paths))
     on_step("bodies against their CRC, queues against the log")

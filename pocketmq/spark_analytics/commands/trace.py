@@ -59,7 +59,7 @@ class Life:
 
 
 def make_trace(
-    engine: Engine, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None]
+    engine: Engine, paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None
 ) -> list[Life]:
     """Return the histories of all messages with this key, unique key or id, oldest first, by a scan of the log."""
     stores = Stores(engine, tuple(paths), levels)

@@ -22,7 +22,9 @@ from pocketmq.store.offline.store_folder import StoreFolder
 _OPS_READ: Final = 256
 
 
-def make_trace(paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None]) -> list[Life]:
+def make_trace(
+    paths: Sequence[str], key: str, levels: DelayLevels, on_step: Callable[[str], None] = lambda step: None
+) -> list[Life]:
     """Return the histories of all messages with this key, unique key or id, oldest first. Raises ValueError, OSError."""
     stores = store_folders(paths)
     on_step("the index")
