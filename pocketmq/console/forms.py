@@ -27,7 +27,7 @@ class WrongInput(Exception):
 
 
 class NotFound(WrongInput):
-    """What the browser asks for does not exist, or not any more."""
+    """Raised for a page of something that does not exist, or not any more."""
 
     status = 404
 

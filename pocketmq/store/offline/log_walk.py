@@ -217,7 +217,7 @@ class LogWalk:
     valid between two windows. A window of mapped files keeps its file mapped, so callers must release it before they request
     the next. Raises OSError.
 
-    `complete_to` is that of `record.check_record`. With `over_gaps` the walk goes on behind invalid bytes before
+    `complete_to`: see `record.check_record`. With `over_gaps` the walk goes on behind invalid bytes before
     `complete_to`, or behind all of them if that is 0.
     """
 
