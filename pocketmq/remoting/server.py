@@ -175,12 +175,13 @@ class Channel(Connection):
         count_max = min(len(left), SERVED_AT_ONCE) if self._can_serve else 0
         try:
             while count < count_max:
-                some = left[count : count + MANY_REQUESTS]
-                if lane is not None and (by_lane := count_of(some, lane(self, whole(some), out))):
-                    count += by_lane
-                else:
-                    self._serve(self, some[0], out)
-                    count += 1
+                by_lane = 0
+                if lane is not None:
+                    some = left[count : count + MANY_REQUESTS]
+                    by_lane = count_of(some, lane(self, whole(some), out))
+                if not by_lane:
+                    self._serve(self, left[count], out)
+                count += by_lane or 1
                 if self._unread_because & _NOT_SERVED or monotonic() > end_s:
                     break
             del left[:count]

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from typing import TypeVar
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.filter.compiled_expressions import compiling
+from pocketmq.broker.filter.compiled_expressions import expression_steps
 from pocketmq.broker.filter.expression_filter import check_size
 from pocketmq.store.queue.record_filter import Judge
 
@@ -17,7 +17,7 @@ SIZE_MAX = BrokerConfig.max_filter_expression_length
 def compile_expression(text: str, size_max: int = SIZE_MAX) -> Judge:
     """Compile an expression. Raises ExpressionError."""
     check_size(text, size_max)
-    return result_of(compiling(text))
+    return result_of(expression_steps(text))
 
 
 def result_of(steps: Generator[None, None, T]) -> T:

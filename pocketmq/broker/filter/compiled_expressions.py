@@ -14,7 +14,7 @@ from pocketmq.store.queue.record_filter import Judge
 
 def compilation(text: str) -> Iterator[None]:
     """Compile an expression in small steps; then `expression_filter` returns its filter or raises its error."""
-    steps = compiling(text)
+    steps = expression_steps(text)
     while not is_kept(text):  # another request may have the same expression
         try:
             next(steps)
@@ -27,7 +27,7 @@ def compilation(text: str) -> Iterator[None]:
         yield
 
 
-def compiling(text: str) -> Generator[None, None, Judge]:
+def expression_steps(text: str) -> Generator[None, None, Judge]:
     """Compile an expression in small steps; the result is its function. Raises ExpressionError."""
     tree = yield from parsing(text)
     try:
