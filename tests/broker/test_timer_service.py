@@ -425,3 +425,26 @@ async def test_hundreds_of_timers_are_delivered_in_order_without_cancelled_ones(
     again = t.again()
     await again.settle()
     assert len(again.arrivals()) == len(dues)
+
+
+async def test_idle_broker_writes_its_timer_files_once_a_minute() -> None:
+    disk = PowerCutDisk()
+    t = Timed(disk)
+    t.put("far", TIMER_DELAY_SEC=3600)
+    t.put("near", TIMER_DELAY_MS=1500)
+    await t.advance(1500)
+    t.persist()
+
+    async def syncs(seconds: int) -> int:
+        before = disk.calls["sync"]
+        for _ in range(seconds):
+            await t.advance(SECOND)
+            t.persist()
+        return disk.calls["sync"] - before
+
+    assert await syncs(58) == 0
+    assert await syncs(4) > 0
+    again = Timed(disk.power_cut(random.Random(1)), t.clock)
+    assert again.bodies() == ["near"]
+    await again.advance(HOUR)
+    assert again.bodies() == ["near", "far"]

@@ -36,6 +36,9 @@ from pocketmq.store.timer.timer_store import TimerStore
 
 log = logging.getLogger("broker")
 
+# Interval of writes while nothing but time has changed.
+_IDLE_WRITE_MS: Final = 60_000
+
 
 def roll_window_slots(asked_slots: int, precision_ms: int) -> int:
     """Return the number of slots of the roll window if timerRollWindowSlot is `asked_slots`.
@@ -81,6 +84,9 @@ class WheelSource:
         self._is_running = False
         self._writer = WriteBehindSync(store)
         self._write_failed = False
+        # End of the log and state without times at the last write, and its time.
+        self._written: tuple[int, TimerState] | None = None
+        self._written_ms = 0
         self._roll_refusal: str | None = None
         self.delivered_total = 0
         self.delivered: Callable[[float], object] = lambda lateness_s: None
@@ -246,13 +252,19 @@ class WheelSource:
             self._timer_store.clean(self._store.min_physical_offset)
         except OSError as error:
             log.warning("a file of the timer log cannot be deleted: %s; trying again", error)
-        state = self._timer_store.state
-        if state is not None:
-            self._writer.write_in(executor, self._store.max_physical_offset, partial(self._write, state))
+        state, end_offset = self._timer_store.state, self._store.max_physical_offset
+        if state is None:
+            return
+        done = end_offset, state._replace(read_time_ms=0, delivered_before_ms=0, delivered_before_offset=0)
+        # If only time has passed, a start makes up for it. Writes of an idle broker would wear out a flash card.
+        if done != self._written or abs(now_ms - self._written_ms) >= _IDLE_WRITE_MS:
+            self._writer.write_in(executor, end_offset, partial(self._write, state, done))
 
-    def _write(self, state: TimerState) -> None:
+    def _write(self, state: TimerState, done: tuple[int, TimerState]) -> None:
+        now_ms = self._clock.message_time_ms()
         try:
-            self._timer_store.flush(state, self._clock.message_time_ms())
+            self._timer_store.flush(state, now_ms)
+            self._written, self._written_ms = done, now_ms
         except OSError as error:
             # Data written since the last sync may be lost, and the kernel reports such an error only once.
             self._write_failed = True
