@@ -28,14 +28,14 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from pocketmq.store.disk.disk import SHORTAGE, Disk, MappedRegion
+from pocketmq.store.disk.disk import SHORTAGE, Disk, FileSystem, MappedRegion
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
 # METHODS are all methods that may fail. Those in CHANGES alter the disk, and the machine may stop before any of them.
 CHANGES = frozenset(
-    ("create", "reserve", "warm", "sync", "sync_dir", "write_file", "replace_file", "link", "delete", "delete_tree",
-     "rename", "make_dirs")
+    ("create", "reserve", "warm", "sync", "sync_all", "sync_dir", "write_file", "replace_file", "link", "delete",
+     "delete_tree", "rename", "make_dirs")
 )  # fmt: skip
 SYNCS = frozenset(("sync", "sync_dir", "warm"))
 METHODS = CHANGES | {"map", "read_file", "read_range", "listdir", "size", "mtime_ms", "lock", "usage"}
@@ -86,6 +86,8 @@ class SimulatedFile:
         self.size_durable = is_durable
         self.reserved = self.used_pages()
         self.reserved_durably = self.reserved.copy()
+        # Whether the kernel has an error of this file that no sync of it has reported yet.
+        self.has_error = False
 
     def used_pages(self) -> npt.NDArray[np.bool_]:
         """Return which pages contain anything but zeros."""
@@ -161,6 +163,12 @@ class SimulatedRegion(MappedRegion):
             if error.errno not in SHORTAGE:
                 self._file.fail_sync(self._disk.rng)
             raise
+        if self._file.has_error:
+            self._file.has_error = False
+            self._disk.failed_syncs += 1
+            late = OSError(5, "Input/output error", self._path)
+            self._disk.faults.append(Fault("sync", 0, late, raised=1))  # known to have failed, until `heal`
+            raise late
         self._disk.note_written(self._path, self._file)
         # Another file may have this name by now; it must not be synced instead.
         if self._disk.names.get(self._path) is self._file:
@@ -189,6 +197,14 @@ class SimulatedRegion(MappedRegion):
 
     def release_memory(self, start: int, end: int) -> None:
         assert start >= 0 and end <= len(self._file.seen), f"{self._path}: memory of {start}..{end}"
+
+
+class SimulatedFileSystem(FileSystem):
+    def __init__(self, disk: "PowerCutDisk", path: str) -> None:
+        self._disk, self._path = disk, path
+
+    def sync(self) -> None:
+        self._disk.sync_all(self._path)
 
 
 @cache
@@ -298,7 +314,7 @@ class PowerCutDisk(Disk):
             if self.changes_left < 0:
                 self.stopped = True
                 raise Stopped
-        if method in ("sync", "sync_dir"):
+        if method in ("sync", "sync_all", "sync_dir"):
             self.before_sync(path)
         for fault in self.faults:
             if fault.method == method:
@@ -454,6 +470,26 @@ class PowerCutDisk(Disk):
             self._sync_one_dir(_parent(path))
             self._synced_dirs.add(path)
             path = _parent(path)
+
+    def file_system(self, path: str) -> FileSystem:
+        return SimulatedFileSystem(self, path)
+
+    def sync_all(self, path: str) -> None:
+        """Make everything durable. In a sync that fails some files may have an error, which their own next sync reports."""
+        files = {id(file): file for file in self.names.values()}.values()
+        try:
+            self.enter("sync_all", path)
+        except OSError as error:
+            for file in files if error.errno not in SHORTAGE else ():
+                if self.rng.random() < 0.2:
+                    file.fail_sync(self.rng)
+                    file.has_error = True
+            raise
+        self.note_all_written()
+        for file in files:
+            file.sync(0, len(file.seen))
+        for directory in sorted(self.dirs | self.durable_dirs):
+            self._sync_one_dir(directory)
 
     def _sync_one_dir(self, path: str) -> None:
         for name in [name for name in self.durable_names if _parent(name) == path and name not in self.names]:

@@ -41,7 +41,8 @@ TOPICS = ("A", "B", "long-" + "x" * 150, SCHEDULE_TOPIC)
 # Method and errno of the faults.
 FAULTS = (
     ("create", 28), ("reserve", 28), ("write_file", 28), ("replace_file", 28), ("map", 24), ("create", 5), ("sync", 5),
-    ("sync_dir", 5), ("delete", 5), ("delete_tree", 5), ("sync", 28), ("usage", 5), ("listdir", 5), ("read_range", 5),
+    ("sync_dir", 5), ("delete", 5), ("delete_tree", 5), ("sync", 28), ("sync_all", 5), ("usage", 5), ("listdir", 5),
+    ("read_range", 5),
 )  # fmt: skip
 ERROR_TEXTS = {5: "Input/output error", 24: "Too many open files", 28: "No space left on device"}
 
@@ -68,6 +69,8 @@ class Walk:
             file_reserved_time=1,
             mapped_file_open_max=rng.choice((0, 0, 3)),
         )
+        # Whether queues are synced by one sync of the file system. Not drawn from `rng`, whose walks are known.
+        self.is_together = seed % 2 == 1
         self.disk = PowerCutDisk(rng=rng)
         self.clock = SteppedClock()
         self.model = Model(self.config.mapped_file_size_commit_log)
@@ -110,6 +113,7 @@ class Walk:
                 self.add_fault()
             try:
                 self.store = MessageStore(self.config, self.disk, self.clock)
+                self.store.queues.together_from = 2 if self.is_together else 500
                 report = self.store.load()
                 break
             except Stopped:

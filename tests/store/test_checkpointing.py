@@ -1,9 +1,11 @@
 """Syncs by the checkpoint thread, and the times in the checkpoint after them."""
 
+from random import Random
+
 import pytest
 
 from pocketmq.store.message_store import MessageStore
-from tests.store.power_cut_disk import PowerCutDisk
+from tests.store.power_cut_disk import Fault, PowerCutDisk
 from tests.store.stores import ROOT, SteppedClock, message, open_store
 
 CHECKPOINT = f"{ROOT}/checkpoint"
@@ -83,4 +85,59 @@ def test_after_a_failed_sync_puts_are_refused_and_the_checkpoint_stays(failing: 
     for _ in range(3):
         clock.step(61)
         run_both(store)
+    assert times(disk)[1] == 0
+
+
+def with_queues_synced_together() -> tuple[PowerCutDisk, SteppedClock, MessageStore]:
+    disk, clock, store = opened()
+    store.queues.together_from = 3
+    for queue_id in range(3):
+        store.commit_log.put(message(queue_id=queue_id))
+    store.dispatch()
+    clock.step(61)
+    return disk, clock, store
+
+
+def queues_synced(disk: PowerCutDisk) -> list[bool]:
+    units = (disk.synced_bytes(f"{ROOT}/consumequeue/T/{queue_id}/{0:020}", 0, 12) for queue_id in range(3))
+    return [unit not in (None, bytes(12)) for unit in units]
+
+
+def test_many_queues_are_synced_by_one_sync_of_their_file_system() -> None:
+    disk, clock, store = with_queues_synced_together()
+    synced: list[str] = []
+    disk.before_sync = synced.append
+    run_both(store)
+    assert queues_synced(disk) == [True] * 3 and times(disk)[1]
+    clock.step(61)
+    run_both(store)
+    assert [path for path in synced if "consumequeue" in path] == [f"{ROOT}/consumequeue"]
+
+
+class FixedChance(Random):
+    """Random numbers that are all the same."""
+
+    def __init__(self, value: float) -> None:
+        self.random = lambda: value  # type: ignore[method-assign]
+
+
+def fail_whole_sync(disk: PowerCutDisk, *, own_files: bool) -> None:
+    disk.faults.append(Fault("sync_all", 1, OSError(5, "Input/output error")))
+    disk.rng = FixedChance(0.0 if own_files else 1.0)
+
+
+def test_an_error_of_another_file_on_the_file_system_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    disk, _, store = with_queues_synced_together()
+    fail_whole_sync(disk, own_files=False)
+    run_both(store)
+    assert queues_synced(disk) == [True] * 3 and times(disk)[1]
+    assert "queues are synced one by one" in caplog.text and "Input/output error" in caplog.text
+    assert store.commit_log.put(message()).reason == ""
+
+
+def test_an_error_of_a_queue_in_the_sync_of_its_file_system_stops_the_store() -> None:
+    disk, _, store = with_queues_synced_together()
+    fail_whole_sync(disk, own_files=True)
+    run_both(store)
+    assert "Input/output error" in store.commit_log.put(message()).reason
     assert times(disk)[1] == 0

@@ -427,6 +427,19 @@ def test_a_directory_of_a_killed_process_is_made_durable_by_the_next(
     assert synced[1:] == [folder, f"{tmp_path}/store", str(tmp_path)]
 
 
+def test_a_file_system_is_synced_as_a_whole_if_its_type_is_known_to_report_errors() -> None:
+    disk, folders = FileDisk(), Path("/dev/shm")
+    before = descriptors(folders)
+    with tempfile.TemporaryDirectory(dir=folders) as folder:
+        file_system = disk.file_system(f"{folder}/not/yet/made")
+        assert file_system is not None
+        file_system.sync()
+        assert descriptors(folders) == before + 1
+        del file_system
+    assert disk.file_system("/proc") is None
+    assert descriptors(folders) == before
+
+
 def test_rewriting_bytes_keeps_their_values(disk: Disk, tmp_path: Path) -> None:
     region = disk.map(f"{tmp_path}/file", 3 << 20, create=True)
     region.reserve(0, 4096)

@@ -23,7 +23,7 @@ from pocketmq.store.format.properties import encode_properties
 from pocketmq.store.format.record import encode_record, record_size, topic_part
 from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.log.quarantine import filler_record
-from pocketmq.store.queue.queue_checksums import FileSum
+from pocketmq.store.queue.consume_queue import FileSum
 from pocketmq.store.recovery.clean_stop import CleanStop, IndexEnd, QueueEnd, encode
 from pocketmq.store.timer.timer_store import TimerStore
 from pocketmq.store_tools.explain import notes
@@ -191,7 +191,7 @@ def _clean_stop() -> bytes:
         log_file_size=1 << 30,
         index_file_size=420_000_040,
         queues={"TopicTest": {3: QueueEnd(0, 3, 1442)}},
-        sums={"TopicTest": {3: [FileSum(0, 60, 0xA1B2C3D4)]}},
+        sums={"TopicTest": {3: (FileSum(0, 60, 0xA1B2C3D4),)}},
         index=[IndexEnd("20231114221320025", 4, 1314)],
     )
     return msgspec.json.format(encode(left), indent=2)

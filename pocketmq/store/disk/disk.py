@@ -103,6 +103,14 @@ class MappedRegion(ABC):
         del self.view, self.array
 
 
+class FileSystem(ABC):
+    """A file system on which one call makes everything durable. It keeps a descriptor open."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make all bytes and names durable. Also raises OSError if any file could not be written since the last call."""
+
+
 class Disk(ABC):
     """File operations on paths given as str. All raise OSError."""
 
@@ -177,6 +185,10 @@ class Disk(ABC):
 
     @abstractmethod
     def sync_dir(self, path: str) -> None: ...
+
+    def file_system(self, path: str) -> FileSystem | None:
+        """Return the file system on which `path` is or would be created; None if it cannot be made durable by one call."""
+        return None
 
     @abstractmethod
     def lock(self, path: str) -> ExitStack:

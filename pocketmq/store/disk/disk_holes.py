@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-_TMPFS_MAGIC: Final = 0x01021994
+TMPFS_MAGIC: Final = 0x01021994
 _MAP_FIXED: Final = 0x10
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _READ_ONLY: Final = (mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED)
@@ -77,9 +77,13 @@ def sync(address: int, size: int, path: str) -> None:
 
 def looking_takes_room(descriptor: int) -> bool:
     """Return whether the file is on tmpfs, where reading a hole allocates a page."""
-    # struct statfs begins with the type of the file system.
-    found = (ctypes.c_long * 64)()
-    return _LIBC.fstatfs(descriptor, found) == 0 and found[0] == _TMPFS_MAGIC
+    return file_system_type(descriptor) == TMPFS_MAGIC
+
+
+def file_system_type(descriptor: int) -> int:
+    """Return the number of a file system's type (statfs(2)); 0 if it is unknown."""
+    found = (ctypes.c_long * 64)()  # struct statfs begins with the type
+    return found[0] if _LIBC.fstatfs(descriptor, found) == 0 else 0
 
 
 def cover(descriptor: int, address: int, size: int) -> None:

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import resource
 import shutil
 from contextlib import ExitStack, suppress
@@ -14,12 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk import disk_holes
-from pocketmq.store.disk.disk import NO_ROOM, Disk, MappedRegion
+from pocketmq.store.disk.disk import NO_ROOM, Disk, FileSystem, MappedRegion
 from pocketmq.store.disk.spare_descriptors import keep_spare, opened, sparing
 
 PRIVATE_MODE: Final = 0o600
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; mmap does not name it
 _MLOCK_ONFAULT: Final = 1
+# ext2 to ext4, XFS, btrfs, F2FS and tmpfs write everything in syncfs(2); overlays and network file systems may not.
+_SYNCED_AS_A_WHOLE: Final = (0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, disk_holes.TMPFS_MAGIC)
+# The first Linux whose syncfs reports errors of earlier writes.
+_SYNCFS_REPORTS: Final = (5, 8)
 # C library functions, because mmap.madvise of Python holds the GIL.
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -188,6 +193,19 @@ class _FileRegion(MappedRegion):
             return disk_holes.next_data(descriptor, start, end)
 
 
+class _FileSystem(FileSystem):
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor, self._path = descriptor, path
+
+    def sync(self) -> None:
+        if _LIBC.syncfs(self._descriptor) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"syncfs: {os.strerror(code)}", self._path)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
 class FileDisk(Disk):
     """The machine's file systems."""
 
@@ -320,6 +338,14 @@ class FileDisk(Disk):
         # A missing directory was deleted by another thread.
         with suppress(FileNotFoundError), opened(path or ".", os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             os.fsync(descriptor)
+
+    def file_system(self, path: str) -> FileSystem | None:
+        descriptor = os.open(path := _nearest(path), os.O_RDONLY | os.O_CLOEXEC)
+        release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+        if release >= _SYNCFS_REPORTS and disk_holes.file_system_type(descriptor) in _SYNCED_AS_A_WHOLE:
+            return _FileSystem(descriptor, path)
+        os.close(descriptor)
+        return None
 
     def lock(self, path: str) -> ExitStack:
         self.make_dirs(os.path.dirname(path))

@@ -12,7 +12,7 @@ Bytes appended to an unmapped file while no more can be mapped wait in its *tail
 the log, and are written with what follows: to open a file for each append would cost more than the rest of a send.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from ctypes import Array, addressof, c_char, memmove
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -214,8 +214,12 @@ class MappedFile(FileEnds):
         self.region.write(self.wrote, data)
         self.wrote += len(data)
 
-    def read_written(self, start: int, end: int) -> bytes:
+    def read_written(self, start: int, end: int) -> bytes | memoryview:
         """Return written bytes without mapping the file. Raises OSError."""
+        if start >= self.flushed:  # as they are not synced, their pages are in memory
+            with suppress(AttributeError):
+                view: memoryview = object.__getattribute__(self, "view")
+                return view[start:end]
         with _mapping_lock:
             if self._tail is not None and self.address_end - _TAIL_SIZE <= start:
                 return self._in_tail(self._tail, start, end)
@@ -224,14 +228,22 @@ class MappedFile(FileEnds):
 
     def flush(self) -> None:
         """Make the written bytes durable. Raises OSError, and `flushed` is then unchanged."""
-        wrote = self.wrote
-        if self.flushed < wrote:
-            if self._tail is not None:  # a sync of the log waits for no other file
-                with _mapping_lock:
-                    self._write_tail()
+        if self.flushed < self.wrote:
+            wrote = self.begin_flush()
             self.region.sync(self.flushed, wrote)
-            # `wrote` may have been reduced during the sync (a truncated queue).
-            self.flushed = min(wrote, self.wrote)
+            self.end_flush(wrote)
+
+    def begin_flush(self) -> int:
+        """Write what waits in memory, and return the end of the bytes that a sync from now on makes durable."""
+        wrote = self.wrote
+        if self._tail is not None:  # a sync of the log waits for no other file
+            with _mapping_lock:
+                self._write_tail()
+        return wrote
+
+    def end_flush(self, wrote: int) -> None:
+        """Note that the bytes before `wrote` were made durable."""
+        self.flushed = min(wrote, self.wrote)  # a queue may have been truncated during the sync
 
     def truncate(self, position: int) -> None:
         """Cut the contents at `position`. The rest is zeroed, because stale bytes could look valid later."""

@@ -192,6 +192,18 @@ class MappedFileQueue:
             file.flush()
         return True
 
+    def begin_flush(self, flush: "JointFlush") -> None:
+        """Add to `flush` what a sync of the file system makes durable from now on. Raises OSError."""
+        if self._sync_error is not None:
+            raise self._sync_error
+        if self._dirty_directories:
+            with self._names_lock:
+                flush.names += [(self, directory, change) for directory, change in self._dirty_directories.items()]
+        for file in self.files:
+            if file.flushed < file.wrote:
+                flush.ends.append(file.begin_flush())
+                flush.files.append(file)
+
     def has_due(self, least_pages: int) -> bool:
         """Return whether `flush` has anything to sync."""
         for file in self.files:  # noqa: SIM110  # a generator would take twice the time, and thousands of queues are asked
@@ -216,11 +228,15 @@ class MappedFileQueue:
                 if error.errno not in SHORTAGE:
                     self._sync_error = error
                 raise
-            # Removed only after the sync, so that the loop does not treat a name as durable while the flush thread's sync is
-            # running and may fail. A change made during the sync keeps the folder dirty.
-            with self._names_lock:
-                if self._dirty_directories.get(directory) == change:
-                    del self._dirty_directories[directory]
+            self.name_synced(directory, change)
+
+    def name_synced(self, directory: str, change: int) -> None:
+        """Note that the changes in a folder up to `change` are durable."""
+        # Removed only after the sync, so that the loop does not treat a name as durable while the flush thread's sync is
+        # running and may fail. A change made during the sync keeps the folder dirty.
+        with self._names_lock:
+            if self._dirty_directories.get(directory) == change:
+                del self._dirty_directories[directory]
 
     def _note_name(self, file: MappedFile) -> None:
         with self._names_lock:
@@ -277,6 +293,23 @@ class MappedFileQueue:
         files, self.files = self.files, ()
         for file in files:
             file.close()
+
+
+class JointFlush:
+    """Files and names of many sequences that one sync of the file system makes durable. Flat lists of them are no work for
+    the garbage collection."""
+
+    def __init__(self) -> None:
+        self.files: list[MappedFile] = []
+        self.ends: list[int] = []
+        self.names: list[tuple[MappedFileQueue, str, int]] = []
+
+    def end(self) -> None:
+        """Note that everything is durable."""
+        for file, wrote in zip(self.files, self.ends, strict=True):
+            file.end_flush(wrote)
+        for files, directory, change in self.names:
+            files.name_synced(directory, change)
 
 
 def _due(file: MappedFile, least_pages: int) -> bool:

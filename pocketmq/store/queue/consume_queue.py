@@ -16,14 +16,14 @@ filter accepts.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from ctypes import addressof
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pocketmq.store.disk.disk import Disk, StoreError
 from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.mapped_file_queue import JointFlush, MappedFileQueue
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.lane_units import QueueEnds
 from pocketmq.store.format.layout import (
@@ -50,6 +50,14 @@ _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
 
 class BrokenQueueError(StoreError):
     """The files of a queue are not consecutive or have lost bytes, and the queue must be rebuilt from the log."""
+
+
+class FileSum(NamedTuple):
+    """Checksum of the first `size` bytes of the queue file that begins at byte `start` of the queue."""
+
+    start: int
+    size: int
+    checksum: int
 
 
 class ConsumeQueue(QueueEnds):
@@ -88,8 +96,8 @@ class ConsumeQueue(QueueEnds):
         self.max_physical_offset = 0
         # The file to which units were appended last, if it is still open. The compiled lane appends to it, too.
         self._tail: MappedFile | None = None
-        # File start -> (number of bytes from the start, checksum of those bytes); see `queue_checksums`.
-        self.sums: dict[int, tuple[int, int]] = {}
+        # Start of a file -> its checksum; see `queue_checksums`.
+        self.sums: dict[int, FileSum] = {}
         self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files, can_wait=True)
         self._opened = False
         # Physical offset in the unit at `min_offset`, or -1 if unknown. Cached so that unused queues need not be opened.
@@ -317,9 +325,9 @@ class ConsumeQueue(QueueEnds):
 
     def _cut(self, end_byte: int) -> None:
         """Cut the files at `end_byte`. A queue keeps an empty file if `end_byte` > 0, so that its offsets never restart."""
-        for start, (size, _) in tuple(self.sums.items()):
-            if start + size > end_byte:
-                del self.sums[start]
+        for found in tuple(self.sums.values()):
+            if found.start + found.size > end_byte:
+                del self.sums[found.start]
         self._append_to(None)
         files = self._open()
         files.truncate(end_byte)
@@ -364,6 +372,11 @@ class ConsumeQueue(QueueEnds):
         """Make the units durable. Raises OSError."""
         if self._opened:
             self._files.flush()
+
+    def begin_flush(self, flush: JointFlush) -> None:
+        """Add to `flush` what a sync of the file system makes durable from now on. Raises OSError."""
+        if self._opened:
+            self._files.begin_flush(flush)
 
     def has_due(self, least_pages: int) -> bool:
         """Return whether units are to be flushed: a file is full, or at least `least_pages` of its pages are dirty."""

@@ -5,15 +5,19 @@ clients unpack. Those are neither read nor written, and their files are kept. No
 because 5.x would then fail to start.
 """
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from pocketmq.store.disk.disk import Disk, StoreError
+from pocketmq.store.disk.disk import Disk, FileSystem, StoreError
+from pocketmq.store.disk.mapped_file_queue import JointFlush
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.format.message import QueueKey, folder_problem, queue_folder, topic_folder
 from pocketmq.store.queue.consume_queue import BrokenQueueError, ConsumeQueue, queues_in
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
+
+log = logging.getLogger("store")
 
 # 300,000 units, the default of mappedFileSizeConsumeQueue in Apache.
 FILE_SIZE_DEFAULT: Final = 300_000 * CONSUME_QUEUE_UNIT_SIZE
@@ -21,6 +25,9 @@ FILE_SIZE_DEFAULT: Final = 300_000 * CONSUME_QUEUE_UNIT_SIZE
 
 class ConsumeQueueStore:
     """Collection of all ConsumeQueues. Treat `queues` as read-only. Only `flush` may be called by another thread."""
+
+    together_from = 500
+    """Number of queues from which they are synced by one sync of the file system, which also writes the files of others."""
 
     def __init__(
         self,
@@ -47,12 +54,15 @@ class ConsumeQueueStore:
         self._thinned: set[str] = set()
         # Queues whose files are incomplete. Nothing may be appended to them before `drop_queue`.
         self.broken: set[QueueKey] = set()
+        # Open from `load` on, so that a sync of it reports each error since then.
+        self._file_system: FileSystem | None = None
 
     def load(self, *, clean: bool) -> None:
         """Open the queues on disk and find the end of each. Queues that must be rebuilt are added to `broken`.
 
         Raises StoreError if all files have a different size than configured; OSError.
         """
+        self._file_system = self.disk.file_system(self._folder)
         other_size: StoreError | None = None
         for key in queues_in(self.disk, self._folder):
             queue = self._create(*key)
@@ -161,7 +171,10 @@ class ConsumeQueueStore:
         self.ext.flush()
         while self._thinned:
             self.disk.sync_dir(self._thinned.pop())
-        for queue in tuple(self.dirty):
+        dirty = tuple(self.dirty)
+        if not least_pages and len(dirty) >= self.together_from and self._flush_together(dirty):
+            return
+        for queue in dirty:
             if least_pages and not queue.has_due(least_pages):
                 continue
             # Removed before the sync: a unit appended during the sync adds the queue again.
@@ -172,6 +185,25 @@ class ConsumeQueueStore:
             except OSError:
                 self.dirty[queue] = None
                 raise
+
+    def _flush_together(self, queues: Sequence[ConsumeQueue]) -> bool:
+        """Make the units of many queues durable by one sync of their file system. Return False if it has no such sync, or
+        reports an error, which may be that of another file: the sync of each file will tell."""
+        if self._file_system is None:
+            return False
+        flush = JointFlush()
+        try:
+            for queue in queues:
+                self.dirty.pop(queue, None)
+                queue.is_dirty = 0
+                queue.begin_flush(flush)
+            self._file_system.sync()
+        except OSError as error:
+            log.warning("queues are synced one by one: %s", error)
+            self.dirty.update(dict.fromkeys(queues))
+            return False
+        flush.end()
+        return True
 
     def close(self) -> None:
         """Flush and unmap everything. Raises OSError."""

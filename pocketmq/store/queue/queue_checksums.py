@@ -8,14 +8,14 @@ at once if the start finds it, otherwise by the next start.
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from isal.isal_zlib import crc32
 
 from pocketmq.store.disk.disk import Disk
 from pocketmq.store.disk.mapped_file import file_name
 from pocketmq.store.format.message import QueueKey
-from pocketmq.store.queue.consume_queue import ConsumeQueue
+from pocketmq.store.queue.consume_queue import ConsumeQueue, FileSum
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 
 log = logging.getLogger("store")
@@ -25,17 +25,10 @@ _START_MAX: Final = 256 << 20
 _ROUND_MAX: Final = 8 << 20
 # Maximum number of bytes read per save of full files without a checksum (written by an older version).
 _UNKNOWN_MAX: Final = 64 << 20
+_NO_SUM: Final = FileSum(0, 0, 0)
 
 
-class FileSum(NamedTuple):
-    """Checksum of the first `size` bytes of the queue file that begins at byte `start` of the queue."""
-
-    start: int
-    size: int
-    checksum: int
-
-
-SumsByTopic = dict[str, dict[int, list[FileSum]]]
+SumsByTopic = dict[str, dict[int, tuple[FileSum, ...]]]
 
 
 def take(queues: Iterable[ConsumeQueue]) -> SumsByTopic:
@@ -47,7 +40,7 @@ def take(queues: Iterable[ConsumeQueue]) -> SumsByTopic:
     budget = _UNKNOWN_MAX
     for queue in queues:
         for file in queue.opened_files:
-            size, checksum = queue.sums.get(file.start_offset, (0, 0))
+            _, size, checksum = queue.sums.get(start := file.start_offset, _NO_SUM)
             wrote = file.wrote
             if wrote < size:
                 size = checksum = 0
@@ -59,10 +52,9 @@ def take(queues: Iterable[ConsumeQueue]) -> SumsByTopic:
                 continue  # deleted, or unreadable, which the next access reports
             if size == 0:
                 budget -= wrote
-            queue.sums[file.start_offset] = wrote, crc32(data, checksum)
+            queue.sums[start] = FileSum(start, wrote, crc32(data, checksum))
         if queue.sums:
-            sums = [FileSum(start, *found) for start, found in sorted(queue.sums.items())]
-            taken.setdefault(queue.topic, {})[queue.queue_id] = sums
+            taken.setdefault(queue.topic, {})[queue.queue_id] = tuple(sorted(queue.sums.values()))
     return taken
 
 
@@ -78,7 +70,7 @@ class SumCheck:
         for topic, by_id in known.items():
             for queue_id, sums in by_id.items() if topic not in dropped else ():
                 if (queue := queues.get(topic, queue_id)) is not None:
-                    queue.sums = {one.start: (one.size, one.checksum) for one in sums}
+                    queue.sums = {one.start: one for one in sums}
                     by_age += [(age, (topic, queue_id), one) for age, one in enumerate(reversed(sums))]
         by_age.sort(key=lambda one: one[0])
         self._waiting = deque(by_age)
@@ -96,7 +88,7 @@ class SumCheck:
             _, key, found = self._waiting.popleft()
             queue = self._queues.get(*key)
             # Truncated or deleted since then: its checksum is no longer known.
-            if key in self.damaged or queue is None or queue.sums.get(found.start, (0, 0))[0] < found.size:
+            if key in self.damaged or queue is None or queue.sums.get(found.start, _NO_SUM).size < found.size:
                 continue
             bytes_max -= found.size
             path = f"{queue.folder}/{file_name(found.start)}"

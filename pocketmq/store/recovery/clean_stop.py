@@ -34,7 +34,7 @@ _SEAL: Final = re.compile(rb',"seal":"([0-9a-f]{8})"\}\Z')
 _saving: Final = threading.Lock()
 
 
-class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
+class QueueEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """State of one queue: first and next queue offset, and the end offset of its newest record."""
 
     min_offset: int
