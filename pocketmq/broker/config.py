@@ -246,7 +246,7 @@ UPDATABLE_KEYS: Final = frozenset(
     maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory notifyConsumerIdsChangedEnable
     shortPollingTimeMills recallMessageEnable rejectTransactionMessage slaveReadEnable startAcceptSendRequestTimeStamp
     storeReplyMessageEnable traceOn transactionCheckInterval transactionCheckMax transactionTimeOut
-    waitTimeMillsInSendQueue
+    useServerSideResetOffset waitTimeMillsInSendQueue
     """.split()  # noqa: SIM905
 )
 """Keys that UPDATE_BROKER_CONFIG may change: no paths, no identities, and of addresses only the advertised one."""

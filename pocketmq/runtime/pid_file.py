@@ -29,6 +29,14 @@ class RunningServer:
     place: str
     pid_file: Path
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the server has not ended, nor released its data, so far."""
+        try:
+            return _holder(self.pid_file) == self.pid
+        except OSError:
+            return False
+
     def terminate(self) -> bool:
         """Send SIGTERM; return False when the server has ended. Raises PermissionError."""
         try:

@@ -9,6 +9,7 @@ from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.message_store import MessageStore
 from tests.broker.any_requests import AnyRequests
 from tests.broker.data_path import DataPath, StubChannel
+from tests.patience import PATIENCE_S
 from tests.support.amount import cases
 
 SEEDS, REQUESTS = cases(3, 20), 2000
@@ -48,6 +49,9 @@ async def test_random_requests_leave_a_consistent_store(seed: int, caplog: pytes
             channel.close()
             channels[channels.index(channel)] = StubChannel()
     path.turn()
+    async with asyncio.timeout(PATIENCE_S):
+        while path.services.topics.leaving:  # topics are deleted queue by queue
+            await asyncio.sleep(0)
     assert [row.getMessage() for row in caplog.records if row.exc_info] == []
     assert sum(answer == 0 for _, answer in codes) > 25, "that many kinds of requests were served"
 

@@ -8,6 +8,8 @@ import re
 from typing import Final
 
 PLACEHOLDERS: Final = (
+    # Counts by hour: messages that are due close to a full hour may be in two rows.
+    (re.compile(r"(^\d{4}-\d\d-\d\d \d\d:00 +\d+\n)+", re.MULTILINE), "HOURS\n"),
     (re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d){1,2}([.,]\d+)?)?(Z|[+-]\d\d:\d\d)?"), "TIME"),
     (re.compile(r"\b\d\d:\d\d:\d\d([.,]\d+)?\b"), "TIME"),
     (re.compile(r"\b[0-9A-F]{16,}\b"), "ID"),

@@ -39,10 +39,10 @@ class Transactions:
     def run(self) -> "Transactions":
         with Connection(self._cluster.broker_address) as connection:
             connection.create_topic(self.topic, 4)
-        # Started before the producer of _leave_open dies, because 15 unanswered checks take only 15 s.
         client = self._drivers.get(self.client_name, self._cluster)
-        self._leave_open()
+        # Before the producer of _leave_open dies: 15 checks without an answer take only 15 s.
         self._begin(client, self.producer)
+        self._leave_open()
         client.start_consumer(self.consumer, f"{self.client_name}-g", self.topic)
         self._prepare(client, "never ended", "UNKNOWN", "UNKNOWN")
         self._prepare(client, "committed", "COMMIT", "ROLLBACK", tags=["T"], keys=["K"])

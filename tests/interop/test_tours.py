@@ -17,7 +17,8 @@ from tests.interop.servers import JAVA_OPTIONS, Cluster, Pocketmq
 from tests.interop.wire import Connection
 from tests.patience import PATIENCE_S
 
-SETTINGS = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}
+# A check that finds no producer is repeated soon: a Go client sends its heartbeat some time after a send.
+SETTINGS = {"enablePropertyFilter": "true", "traceTopicEnable": "true", "transactionCheckInterval": "5000"}
 THREE = "[message 0, message 1, message 2]"
 LINES = {
     "sync": f"3 sent, consumed {THREE}",

@@ -35,6 +35,7 @@ def test_brokers_on_two_stores_are_stopped_and_reported(tmp_path: Path, run_fold
         for name, broker in zip(("first", "second"), brokers, strict=True):
             assert f"The mqbroker({broker.process.pid}) is running on {tmp_path / name / 'store'}..." in stopped.stdout
             assert f"Send shutdown request to mqbroker({broker.process.pid}) OK" in stopped.stdout
+            assert not (tmp_path / name / "store" / "abort").exists(), "it has stopped cleanly by now"
             assert broker.process.wait(PATIENCE_S) == 0
         assert namesrv.process.poll() is None
         assert mqshutdown("namesrv").returncode == 0
