@@ -96,8 +96,8 @@ class ConsumeQueue(QueueEnds):
         self.max_physical_offset = 0
         # The file to which units were appended last, if it is still open. The compiled lane appends to it, too.
         self._tail: MappedFile | None = None
-        # Start of a file -> its checksum; see `queue_checksums`.
-        self.sums: dict[int, FileSum] = {}
+        # Checksums of the files, ascending; see `queue_checksums`.
+        self.sums: tuple[FileSum, ...] = ()
         self._files = MappedFileQueue(disk, folder, file_size, random_access=True, open_files=open_files, can_wait=True)
         self._opened = False
         # Physical offset in the unit at `min_offset`, or -1 if unknown. Cached so that unused queues need not be opened.
@@ -214,7 +214,7 @@ class ConsumeQueue(QueueEnds):
 
     def begin_at(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`."""
-        self.sums.clear()
+        self.sums = ()
         self._append_to(None)
         files = self._open()
         while files.files:
@@ -325,9 +325,7 @@ class ConsumeQueue(QueueEnds):
 
     def _cut(self, end_byte: int) -> None:
         """Cut the files at `end_byte`. A queue keeps an empty file if `end_byte` > 0, so that its offsets never restart."""
-        for found in tuple(self.sums.values()):
-            if found.start + found.size > end_byte:
-                del self.sums[found.start]
+        self.sums = tuple(one for one in self.sums if one.start + one.size <= end_byte)
         self._append_to(None)
         files = self._open()
         files.truncate(end_byte)
@@ -342,7 +340,7 @@ class ConsumeQueue(QueueEnds):
             if _unit_of(first, first.wrote // _UNIT_SIZE - 1)[0] >= min_physical_offset:
                 break
             files.delete_first()
-            self.sums.pop(first.start_offset, None)
+            self.sums = tuple(one for one in self.sums if one.start > first.start_offset)
             deleted += 1
         if deleted:
             self.correct_min_offset(min_physical_offset)
@@ -393,7 +391,7 @@ class ConsumeQueue(QueueEnds):
         """Delete the queue's files and folder. Raises OSError."""
         self._files.destroy()
         self._append_to(None)
-        self.sums.clear()
+        self.sums = ()
         self.min_offset = self.max_offset = self.max_physical_offset = 0
         self._min_unit_physical_offset = -1
 

@@ -39,8 +39,9 @@ def take(queues: Iterable[ConsumeQueue]) -> SumsByTopic:
     taken: SumsByTopic = {}
     budget = _UNKNOWN_MAX
     for queue in queues:
+        known, has_new = {one.start: one for one in queue.sums}, False
         for file in queue.opened_files:
-            _, size, checksum = queue.sums.get(start := file.start_offset, _NO_SUM)
+            _, size, checksum = known.get(start := file.start_offset, _NO_SUM)
             wrote = file.wrote
             if wrote < size:
                 size = checksum = 0
@@ -52,10 +53,16 @@ def take(queues: Iterable[ConsumeQueue]) -> SumsByTopic:
                 continue  # deleted, or unreadable, which the next access reports
             if size == 0:
                 budget -= wrote
-            queue.sums[start] = FileSum(start, wrote, crc32(data, checksum))
+            known[start], has_new = FileSum(start, wrote, crc32(data, checksum)), True
+        if has_new:
+            queue.sums = tuple(sorted(known.values()))
         if queue.sums:
-            taken.setdefault(queue.topic, {})[queue.queue_id] = tuple(sorted(queue.sums.values()))
+            taken.setdefault(queue.topic, {})[queue.queue_id] = queue.sums
     return taken
+
+
+def _covers(sums: tuple[FileSum, ...], found: FileSum) -> bool:
+    return any(one.start == found.start and one.size >= found.size for one in sums)
 
 
 class SumCheck:
@@ -70,7 +77,7 @@ class SumCheck:
         for topic, by_id in known.items():
             for queue_id, sums in by_id.items() if topic not in dropped else ():
                 if (queue := queues.get(topic, queue_id)) is not None:
-                    queue.sums = {one.start: one for one in sums}
+                    queue.sums = sums
                     by_age += [(age, (topic, queue_id), one) for age, one in enumerate(reversed(sums))]
         by_age.sort(key=lambda one: one[0])
         self._waiting = deque(by_age)
@@ -88,7 +95,7 @@ class SumCheck:
             _, key, found = self._waiting.popleft()
             queue = self._queues.get(*key)
             # Truncated or deleted since then: its checksum is no longer known.
-            if key in self.damaged or queue is None or queue.sums.get(found.start, _NO_SUM).size < found.size:
+            if key in self.damaged or queue is None or not _covers(queue.sums, found):
                 continue
             bytes_max -= found.size
             path = f"{queue.folder}/{file_name(found.start)}"
@@ -98,7 +105,7 @@ class SumCheck:
                 continue  # a missing file is reported elsewhere
             if crc32(data) != found.checksum:
                 self.damaged[key] = path
-                queue.sums.clear()
+                queue.sums = ()
 
     def go_on_in_background(self) -> bool:
         """Verify one portion while the broker runs. Return whether damage was found, which the next start must repair."""
