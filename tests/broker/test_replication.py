@@ -14,6 +14,7 @@ from pocketmq.remoting.headers.query import ViewMessageRequestHeader
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.message_store import MessageStore
 from tests.broker.running import ask, connected, running_broker, running_namesrv, until
 
 SLAVE: dict[str, Any] = {"broker_role": "SLAVE"}
@@ -230,6 +231,35 @@ async def test_slave_drops_the_queues_and_offsets_of_a_topic_deleted_at_its_mast
     async with running_broker(disk=disk) as promoted:
         assert promoted.services.store.max_offset("T", 1) == 0 and promoted.services.store.max_offset("T", 0) == 1
         assert promoted.services.offsets.groups_of("T") == []
+
+
+async def test_queue_of_a_master_that_dispatches_late_is_not_taken_for_one_of_a_deleted_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Apache's master sends its log to slaves before it has made queues of it."""
+    monkeypatch.setattr("pocketmq.broker.ha.slave_synchronize.TABLES_S", 0.1)
+    async with (
+        running_namesrv() as ns,
+        connected() as client,
+        running_broker(ns) as master,
+        running_broker(ns, store=SLAVE, broker_id=1) as slave,
+    ):
+        await send(client, master, 3, queue_id=0)
+        await until(lambda: slave.services.store.max_offset("T", 0) == 3)
+        of_master, asked = master.services.store, 0
+
+        def behind(store: MessageStore) -> int:
+            nonlocal asked
+            asked += store is of_master
+            return of_master.max_physical_offset if store is of_master else 0
+
+        with monkeypatch.context() as late:
+            late.setattr(MessageStore, "dispatch_behind_bytes", property(behind))
+            late.setattr(of_master, "max_offset", lambda topic, queue_id: 1)
+            await send(client, master, 1, queue_id=1)
+            await until(lambda: asked > 20 or slave.services.store.queue("T", 0) is None)
+        await until(lambda: not slave.services.slave_synchronize._left_queues.has_some)
+        assert [slave.services.store.max_offset("T", queue_id) for queue_id in (0, 1)] == [3, 1]
 
 
 async def test_new_slave_has_no_queues_of_topics_deleted_before(monkeypatch: pytest.MonkeyPatch) -> None:

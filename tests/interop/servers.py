@@ -28,7 +28,7 @@ CLUSTER_NAME = "InteropCluster"
 BROKER_NAME = "broker-interop"
 COMMIT_LOG_FILE_SIZE = 16 << 20
 APACHE_BESIDE = (-2, 1)  # its fast port and its HA port
-POCKETMQ_BESIDE = (0, 1)  # the port itself and its HA port
+POCKETMQ_BESIDE = (1,)  # its HA port
 UNUSED_ADDRESS = "127.0.0.1:1"
 START_ATTEMPTS = 5
 TRANSIENT_START_ERRORS = "BindException", '"localHost" is null'
@@ -137,8 +137,8 @@ class Pocketmq:
     def start_broker(
         self, folder: Path, namesrv_address: str, config: dict[str, object], port: int | None
     ) -> tuple[ServerProcess, str]:
-        if port is None or not all(_is_free(port + distance) for distance in POCKETMQ_BESIDE):
-            port = 0  # a new port: clients learn it from the route
+        if port is None or not all(_is_free(port + distance) for distance in (0, *POCKETMQ_BESIDE)):
+            port = _free_port(POCKETMQ_BESIDE)  # a new port: clients learn it from the route
         path = _write_config(folder / "broker.conf", {**config, "listenPort": port})
         command = [sys.executable, "-m", "broker", "-n", namesrv_address, "-c", str(path)]
         process = ServerProcess(command, folder / "broker.log")
@@ -335,7 +335,8 @@ def write_logback(home: Path, name: str, version: str = "4.9.4") -> None:
 def _free_port(beside: tuple[int, ...]) -> int:
     """Returns an unused port whose neighbours at the given distances are free, too; each port is returned only once.
 
-    It is below the kernel's ephemeral range, because a starting JVM binds it only some seconds later.
+    It is below the kernel's ephemeral range, because a starting JVM binds it only some seconds later, and a broker that
+    stops for a moment must find its port free again.
     """
     for _ in range(1000):
         port = random.randrange(*_PORTS)

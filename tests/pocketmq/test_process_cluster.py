@@ -264,7 +264,8 @@ def test_slave_started_as_master_takes_over_from_a_hanging_master(pocketmq_clust
     cluster = pocketmq_cluster_factory(slaves=1)
     master, slave = cluster.nodes["broker-a"], cluster.nodes["broker-a-s"]
     assert send_status(cluster.namesrv_address) == "SEND_OK"
-    until(lambda: "TopicTest" in (slave.store / "config" / "topics.json").read_text(), "the slave has the tables")
+    topics = slave.store / "config" / "topics.json"
+    until(lambda: topics.exists() and "TopicTest" in topics.read_text(), "the slave has the tables")
     master.pause()
     slave.stop()
     slave.start({"brokerId": "0", "brokerRole": "ASYNC_MASTER"})

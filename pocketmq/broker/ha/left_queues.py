@@ -3,7 +3,8 @@
 A slave's queues are made from the log, which has no record of a deletion. So queues of a deleted topic, and the consumer
 offsets in it, would be left, and be those of a new topic with its name. A topic is looked at when it is no longer in the
 master's table, or when one of its queues begins at 0, as all do in a new topic. A queue that ends at the master before it
-ended here is not that of the slave's records: it is dropped here, and with it the consumer offsets of the topic.
+ended here is not that of the slave's records: it is dropped here, and with it the consumer offsets of the topic. Apache's
+master sends its log before it has made queues of it, so it is asked once it has dispatched what the slave has.
 """
 
 import logging
@@ -49,9 +50,16 @@ class LeftQueues:
             self._deleted.add(topic)
 
     async def drop(
-        self, max_offset: Callable[[str, int], Awaitable[int]], run: Callable[[Callable[[], object]], Awaitable[object]]
+        self,
+        until_dispatched: Callable[[int], Awaitable[None]],
+        max_offset: Callable[[str, int], Awaitable[int]],
+        run: Callable[[Callable[[], object]], Awaitable[object]],
     ) -> None:
-        """Drop what the master has dropped. `max_offset` asks it for the end of a queue, `run` runs a blocking call."""
+        """Drop what the master has dropped.
+
+        `until_dispatched` waits until its queues have its log up to an offset, `max_offset` asks it for the end of a queue,
+        `run` runs a blocking call.
+        """
         # All queues of a topic that the master does not have: the log of a new slave has its records, too.
         begun = {
             topic: frozenset(queue_ids if self._topics.get(topic) is not None else ())
@@ -59,13 +67,16 @@ class LeftQueues:
         }
         noted = {topic: len(queue_ids) for topic, queue_ids in self._begun.items()}
         left: dict[str, list[ConsumeQueue]] = defaultdict(list)
+        ends: dict[ConsumeQueue, tuple[int, int]] = {}
         for queue in self._store.queues:
             if queue.max_offset and queue.queue_id not in begun.get(queue.topic, (queue.queue_id,)):
                 left[queue.topic].append(queue)
+                ends[queue] = queue.max_offset, queue.max_physical_offset
         stale = self._topics_with_stale_offsets(begun)
         waiting = set()
+        if ends:
+            await until_dispatched(max(physical_end for _, physical_end in ends.values()))
         for topic, queues in left.items():
-            ends = {queue: (queue.max_offset, queue.max_physical_offset) for queue in queues}
             gone = [queue for queue in queues if await max_offset(topic, queue.queue_id) < ends[queue][0]]
             if gone:
                 await run(partial(self._store.mark_dropped, {topic}, max(ends[queue][1] for queue in gone)))

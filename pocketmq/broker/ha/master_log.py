@@ -13,7 +13,7 @@ OFFSET_TEXT_MAX: Final = 19
 
 
 async def master_log_offset(client: RemotingClient, address: str, key: str) -> int:
-    """Return `commitLogMinOffset` or `commitLogMaxOffset` of the broker at `address`.
+    """Return `commitLogMinOffset`, `commitLogMaxOffset` or `dispatchBehindBytes` of the broker at `address`.
 
     Raises OSError, TimeoutError, RemotingError, or ValueError for an answer that is no offset.
     """
