@@ -51,13 +51,13 @@ class LeftQueues:
 
     async def drop(
         self,
-        until_dispatched: Callable[[int], Awaitable[None]],
+        is_dispatched: Callable[[int], Awaitable[bool]],
         max_offset: Callable[[str, int], Awaitable[int]],
         run: Callable[[Callable[[], object]], Awaitable[object]],
     ) -> None:
-        """Drop what the master has dropped.
+        """Drop what the master has dropped; nothing if that is not known yet.
 
-        `until_dispatched` waits until its queues have its log up to an offset, `max_offset` asks it for the end of a queue,
+        `is_dispatched` asks the master whether its queues have its log up to an offset, `max_offset` for the end of a queue;
         `run` runs a blocking call.
         """
         # All queues of a topic that the master does not have: the log of a new slave has its records, too.
@@ -72,10 +72,10 @@ class LeftQueues:
             if queue.max_offset and queue.queue_id not in begun.get(queue.topic, (queue.queue_id,)):
                 left[queue.topic].append(queue)
                 ends[queue] = queue.max_offset, queue.max_physical_offset
+        if ends and not await is_dispatched(max(physical_end for _, physical_end in ends.values())):
+            return
         stale = self._topics_with_stale_offsets(begun)
         waiting = set()
-        if ends:
-            await until_dispatched(max(physical_end for _, physical_end in ends.values()))
         for topic, queues in left.items():
             gone = [queue for queue in queues if await max_offset(topic, queue.queue_id) < ends[queue][0]]
             if gone:

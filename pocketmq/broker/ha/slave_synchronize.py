@@ -190,7 +190,7 @@ class SlaveSynchronize:
             self._change(self._request_modes, self._request_modes.admitted(document))
         if self._left_queues.has_some and self._is_following() and self._writer is not None:
             await self._until_copied()
-            await self._left_queues.drop(self._until_dispatched, self._max_offset, self._writer.run)
+            await self._left_queues.drop(self._is_dispatched, self._max_offset, self._writer.run)
         covered_to = self._store.max_physical_offset
         if (document := await self._document(RequestCode.GET_ALL_CONSUMER_OFFSET)) is not None:
             table = msgspec.convert(document.get("offsetTable") or {}, dict[str, dict[int, int]], strict=False)
@@ -227,15 +227,11 @@ class SlaveSynchronize:
         while self._store.max_physical_offset < end_offset:
             await asyncio.sleep(LOG_LOOK_S)
 
-    async def _until_dispatched(self, end_offset: int) -> None:
-        """Wait until the master's queues have its log up to `end_offset`. Raises as `_copy_tables`."""
-        dispatched = 0
-        while dispatched < end_offset:
-            log_end = await master_log_offset(self._client, self._address, "commitLogMaxOffset")
-            # Asked second, so that a log that grows meanwhile makes the result too small, not too large.
-            dispatched = log_end - await master_log_offset(self._client, self._address, "dispatchBehindBytes")
-            if dispatched < end_offset:
-                await asyncio.sleep(LOG_LOOK_S)
+    async def _is_dispatched(self, end_offset: int) -> bool:
+        """Return whether the master's queues have its log up to `end_offset`. Raises as `_copy_tables`."""
+        log_end = await master_log_offset(self._client, self._address, "commitLogMaxOffset")
+        # Asked second: if the log grows meanwhile, it is too much, not too little.
+        return log_end - await master_log_offset(self._client, self._address, "dispatchBehindBytes") >= end_offset
 
     @property
     def _address(self) -> str:
