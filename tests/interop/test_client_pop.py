@@ -75,11 +75,11 @@ def test_pops_in_order(popper: Driver, cluster: Cluster, connection: Connection,
     popped = popper.pop_in_order(address, topic, group, "a")
     assert bodies(popped) == ["m0", "m1", "m2"], "a repeated attempt gets the same messages"
     assert [popper.acknowledge(address, group, message) for message in popped[:2]] == ["OK", "OK"]
-    assert popper.change_invisible(address, group, popped[2], BACK_IN_MS) == "OK"
     changed_at_ms = time.time() * 1000
+    assert popper.change_invisible(address, group, popped[2], BACK_IN_MS) == "OK"
     assert popper.pop_in_order(address, topic, group, "c") == []
     popped = popper.pop_in_order(address, topic, group, "d", poll_ms=10_000)
-    assert popped[0].arrived_at_ms - changed_at_ms >= BACK_IN_MS - 100
+    assert popped[0].arrived_at_ms - changed_at_ms >= BACK_IN_MS
     assert bodies(popped) == ["m2", "m3", "m4"]
     assert [message.reconsume_times for message in popped] == [1, 0, 0]
     assert [popper.acknowledge(address, group, message) for message in popped] == ["OK"] * 3
