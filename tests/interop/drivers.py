@@ -53,7 +53,7 @@ class Drivers:
 
     def get(self, client: str, cluster: Cluster) -> Driver:
         key = (client, cluster.namesrv_address)
-        if key not in self._running:
+        if key not in self._running or self._running[key].has_ended:
             self._running[key] = self.another(client, cluster)
         return self._running[key]
 
