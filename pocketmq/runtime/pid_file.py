@@ -45,7 +45,7 @@ class RunningServer:
             return False
         try:
             # The descriptor refers to this process for good: after this check the signal cannot reach another one.
-            if _holder(self.pid_file) != self.pid:
+            if not self.is_running:
                 return False
             signal.pidfd_send_signal(descriptor, signal.SIGTERM)
         except ProcessLookupError:
