@@ -16,7 +16,7 @@ from tests.fuzz.fuzz_mutators import grow_frames, join_frames, mutate_frames, mu
 from tests.fuzz.fuzz_oracle import Target, Watch
 from tests.support.amount import cases
 
-INPUTS, SEED, GROWN_SEEDS = cases(700, 8_000), 32, cases(4, 24)
+INPUTS, SEED, GROWN_SEEDS = cases(400, 8_000), 32, cases(3, 24)
 CORPUS_SIZE_MAX = 300_000
 
 

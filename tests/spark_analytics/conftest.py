@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.golden.golden_files import unpack_golden
+from tests.spark_analytics.class_archive import java_home_with_archive
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +54,7 @@ def quick_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
         patch.setenv("SPARK_CONF_DIR", str(folder))
+        patch.setenv("JAVA_HOME", str(java_home_with_archive(tmp_path_factory.mktemp("java-home"))))
         yield
 
 

