@@ -7,7 +7,7 @@ import pytest
 from pocketmq.broker.broker import Broker
 from pocketmq.broker.figures.runtime_info import request_backlog
 from pocketmq.broker.figures.runtime_info import runtime_info as runtime_info_of
-from pocketmq.broker.stats import stats
+from pocketmq.broker.stats import counts, stats
 from pocketmq.broker.stats.measurements import RecentCounts, RecentMaximum
 from pocketmq.metrics.histogram import Histogram, quantile_s
 from pocketmq.remoting import fastjson
@@ -165,7 +165,7 @@ async def test_pulls_count_by_group_with_latency_disk_and_distance() -> None:
 
 
 def test_counters_of_queues_groups_and_topics_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "COUNTERS_MAX", 3)
+    monkeypatch.setattr(counts, "COUNTERS_MAX", 3)
     counted = stats.BrokerStats("c", VirtualClock())
     for number in range(10):
         counted.arrived([Arrival(f"T{number}", 0, 1, [0], 0, 7)])

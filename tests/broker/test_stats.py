@@ -121,23 +121,23 @@ def test_statistics_of_a_deleted_topic_are_dropped() -> None:
 def test_sampling_in_steps_allows_messages_in_between() -> None:
     clock = Clock()
     s = stats(clock)
-    for number in range(500):
+    for number in range(5000):
         s.get(f"g{number}", "T", 0, 2, 200, 0.0)
     pieces = s.sampling()
     for count, _ in enumerate(pieces):
-        if count == 100:
+        if count == 10:
             put(s, "T", 7, 1, 10)
             s.get("late", "T", 0, 1, 10, 0.0)
-    assert count > 900, "many small steps"
-    assert all(s.samples.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(500))
+    assert count > 30, "many small steps"
+    assert all(s.samples.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(5000))
     sample(s)
     item = s.samples.item("GROUP_GET_NUMS", "T@late")
-    assert item is not None and item.history.latest(item.column) == 1
+    assert item is not None and item.latest() == 1
 
 
 def test_topic_deleted_during_sampling_has_no_statistics() -> None:
     s = stats()
-    for number in range(20):
+    for number in range(5000):
         s.get(f"g{number}", "T", 0, 2, 200, 0.0)
     pieces = s.sampling()
     for _ in range(10):

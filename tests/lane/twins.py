@@ -19,6 +19,7 @@ import pytest
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.lane import ordinary_sends
 from pocketmq.broker.lane.sockets import LaneSockets
+from pocketmq.broker.stats.samples import NUMS, SIZE
 from pocketmq.lane import compiled_lane
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.channels import Channels
@@ -235,10 +236,10 @@ class Side:
         totals = [(total.nums, total.size, total.times) for total in (services.stats.put_total, services.stats.get_total)]
         return [tail.end_offset, tail.queue_offsets, services.offsets.encode(), totals]
 
-    def counts(self) -> dict[tuple[str, int], tuple[int, int, int]]:
-        """Return number, bytes and times of the stored messages by queue."""
-        puts = self.path.services.stats.puts
-        return {key: (counter.nums, counter.size, counter.times) for key, counter in puts.items()}
+    def counts(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return number and bytes of the stored messages by queue."""
+        places, words = self.path.services.stats.puts.copied()
+        return {key: (words[place + NUMS], words[place + SIZE]) for key, place in places}
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the log, the queues and the index by path."""

@@ -8,7 +8,7 @@ from pocketmq.broker.figures.ha_figures import ha_runtime_info
 from pocketmq.broker.figures.runtime_info import runtime_info
 from pocketmq.broker.figures.timer_figures import timer_checkpoint, timer_metrics
 from pocketmq.broker.services import Services
-from pocketmq.broker.stats.stats_item import ROWS
+from pocketmq.broker.stats.counts import ROWS
 from pocketmq.remoting import fastjson
 from pocketmq.remoting.after_write import when_updated
 from pocketmq.remoting.bodies import KVTable, encode_body

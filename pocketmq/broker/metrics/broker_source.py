@@ -17,11 +17,12 @@ from pocketmq.broker.metrics.limited import Limited, OtherTotals
 from pocketmq.broker.metrics.node_families import STORAGE, node_families
 from pocketmq.broker.metrics.pending import BOUNDS_S, HOURS, Pending, counting
 from pocketmq.broker.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
-from pocketmq.broker.stats.stats_item import Counter
+from pocketmq.broker.stats.counts import Copied
+from pocketmq.broker.stats.samples import NUMS, SIZE
 from pocketmq.broker.tables.topic_config import PERM_WRITE
 from pocketmq.metrics.family import OTHER, Family, Node, Row
 from pocketmq.store.format.java_hash import java_hash
-from pocketmq.store.format.message import SCHEDULE_TOPIC
+from pocketmq.store.format.message import SCHEDULE_TOPIC, QueueKey
 
 if TYPE_CHECKING:
     from pocketmq.broker.broker import Broker
@@ -44,8 +45,8 @@ class Collected:
 
     now_ms: int
     small: list[Family]
-    puts: tuple[tuple[tuple[str, int], Counter], ...]
-    gets: tuple[tuple[tuple[str, str, int], Counter], ...]
+    puts: Copied[QueueKey]
+    gets: Copied[tuple[str, str, int]]
     lags: list[Lag]
     other_lag: Lag | None
     pending: Pending
@@ -101,9 +102,9 @@ class BrokerSource:
         small = [*node_families(services, self._node, self._broker.connection_count, not self.problems()), self._consumers()]
         yield
         yield from services.stats.count_lane()
-        puts = tuple(services.stats.puts.items())
+        puts = services.stats.puts.copied()
         yield
-        gets = tuple(services.stats.gets.items())
+        gets = services.stats.gets.copied()
         yield
         lags, other_lag = yield from reading(services, self._lag_pairs)
         pending = yield from counting(services.delay_query, now_ms)
@@ -134,8 +135,9 @@ class BrokerSource:
         def labels(topic: str) -> tuple[str, ...]:
             return topic, _MESSAGE_TYPES.get(topic, _ANY_TYPE), self._is_system(topic)
 
-        counters = ((topic, counter) for (topic, _), counter in paced(collected.puts))
-        messages, sizes = _counted(counters, self._put_topics, self._other_puts, labels, (OTHER, _ANY_TYPE, "false"))
+        places, words = collected.puts
+        counts = ((topic, words[place + NUMS], words[place + SIZE]) for (topic, _), place in paced(places))
+        messages, sizes = _counted(counts, self._put_topics, self._other_puts, labels, (OTHER, _ANY_TYPE, "false"))
         dead: list[Row] = [
             ((topic, topic.removeprefix(DLQ_PREFIX)), count)
             for (topic, *_), count in messages
@@ -149,8 +151,9 @@ class BrokerSource:
         def labels(pair: tuple[str, str]) -> tuple[str, ...]:
             return *pair, self._is_system(pair[0])
 
-        counters = (((topic, group), counter) for (group, topic, _), counter in paced(collected.gets))
-        messages, sizes = _counted(counters, self._get_pairs, self._other_gets, labels, (OTHER, OTHER, "false"))
+        places, words = collected.gets
+        counts = (((topic, group), words[place + NUMS], words[place + SIZE]) for (group, topic, _), place in paced(places))
+        messages, sizes = _counted(counts, self._get_pairs, self._other_gets, labels, (OTHER, OTHER, "false"))
         yield names.MESSAGES_OUT.of(self._node, messages)
         yield names.BYTES_OUT.of(self._node, sizes)
 
@@ -186,15 +189,15 @@ class BrokerSource:
 
 
 def _counted(
-    counters: Iterable[tuple[K, Counter]], limited: Limited[K], others: OtherTotals[K],
+    counts: Iterable[tuple[K, int, int]], limited: Limited[K], others: OtherTotals[K],
     labels: Callable[[K], tuple[str, ...]], other_labels: tuple[str, ...],
 ) -> tuple[list[Row], list[Row]]:  # fmt: skip
     """Return the rows of messages and those of bytes, with one more for all keys beyond the limit, if there are any."""
     sums: dict[K, list[int]] = defaultdict(lambda: [0, 0])
-    for key, counter in counters:
+    for key, nums, size in counts:
         row = sums[key]
-        row[0] += counter.nums
-        row[1] += counter.size
+        row[0] += nums
+        row[1] += size
     limited.keep(sums)
     others.keep(sums)
     rows = [(labels(key), values) for key, values in sums.items() if limited.is_own(key)]

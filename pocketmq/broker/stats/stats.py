@@ -1,20 +1,21 @@
 """BrokerStats: counts of stored and pulled messages, in total and per second.
 
-The hot path updates only one `Counter` per queue for puts (once per loop turn) and one per queue and group for pulls. The
-compiled lane counts its puts by queue itself; they are added when the counters are read. The figures for tools (topics,
-groups) are sums over these counters, computed when samples are taken.
+The hot path updates only one row of a table (`counts`) per queue for puts (once per loop turn) and one per queue and group
+for pulls. The compiled lane counts its puts by queue itself; they are added when the table is read. The figures for tools
+(topics, groups) are sums over these rows.
 
-Samples are kept as in Java's StatsItem (`stats_item`). Figures are the difference between the first sample of a row and the
-latest sample; Apache's end at the last sample of the row, up to an hour ago.
+Samples are kept as in Java's StatsItem. Figures are the difference between the first sample of a row and the latest sample;
+Apache's end at the last sample of the row, up to an hour ago.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from pocketmq.broker.stats.counts import Counts
 from pocketmq.broker.stats.measurements import SampleRing
-from pocketmq.broker.stats.samples import Samples
-from pocketmq.broker.stats.stats_item import Counter
+from pocketmq.broker.stats.samples import CALLS, DISK_NUMS, DISK_SIZE, NUMS, SIZE, TOOK_US, Samples
 from pocketmq.runtime.clock import Clock
 from pocketmq.store.format.message import Arrival, QueueKey
 
@@ -24,9 +25,17 @@ _QUEUES_AT_ONCE: Final = 100
 
 TakeCounts = Callable[[int], list[tuple[QueueKey, int, int]]]
 """Takes the messages counted by queue, of at most so many queues: queue, number, bytes of the records."""
-COUNTERS_MAX: Final = 100_000
-"""Maximum number of queues, of pairs of group and queue, and of pairs of group and topic that are counted separately;
-further ones count in the totals only."""
+
+
+@dataclass(slots=True)
+class Total:
+    """Number of messages, bytes and calls since the start, and what of it counts as read from the disk."""
+
+    nums: int = 0
+    size: int = 0
+    times: int = 0
+    disk_nums: int = 0
+    disk_size: int = 0
 
 
 class BrokerStats:
@@ -36,14 +45,14 @@ class BrokerStats:
         self.cluster_name = cluster_name
         self.clock = clock
         self.boot_time_ms = clock.message_time_ms()
-        self._puts: dict[QueueKey, Counter] = {}
+        self._puts: Counts[QueueKey] = Counts(2, group_of=lambda key: key[0])
         self._take_lane_counts: TakeCounts | None = None
-        self.gets: dict[tuple[str, str, int], Counter] = {}
-        """(group, topic, queue id) -> pulled messages."""
-        self.send_backs: dict[tuple[str, str], Counter] = {}
+        self.gets: Counts[tuple[str, str, int]] = Counts(6, group_of=lambda key: (key[1], key[0]))
+        """(group, topic, queue id) -> pulled messages; the rows of a topic and group belong together."""
+        self.send_backs: Counts[tuple[str, str]] = Counts(3)
         """(group, topic) -> messages sent back."""
-        self.put_total = Counter()
-        self.get_total = Counter()
+        self.put_total = Total()
+        self.get_total = Total()
         """Totals over all queues and groups, also those that are deleted or not counted separately."""
         self.misses = 0
         """Number of pulls that found nothing."""
@@ -83,14 +92,10 @@ class BrokerStats:
 
     def _put(self, key: QueueKey, nums: int, size: int) -> None:
         """Count new messages of a queue."""
-        counter = self._puts.get(key)
-        if counter is None:
-            if len(self._puts) >= COUNTERS_MAX:
-                return
-            counter = self._puts[key] = Counter()
-        counter.nums += nums
-        counter.size += size
-        counter.times += nums
+        counts = self._puts
+        if (place := counts.place(key)) >= 0:
+            counts.words[place + NUMS] += nums
+            counts.words[place + SIZE] += size
 
     def use_lane(self, take_counts: TakeCounts | None) -> None:
         """Count the messages of a compiled lane from now on, which counts them by queue itself."""
@@ -106,8 +111,8 @@ class BrokerStats:
             yield
 
     @property
-    def puts(self) -> dict[QueueKey, Counter]:
-        """(topic, queue id) -> stored messages."""
+    def puts(self) -> Counts[QueueKey]:
+        """(topic, queue id) -> stored messages; the rows of a topic belong together."""
         for _ in self.count_lane():
             pass
         return self._puts
@@ -116,23 +121,23 @@ class BrokerStats:
         self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, *, from_disk: bool = False
     ) -> None:
         """Count a pull of a group that found messages, and took `took_s` to read them."""
-        counter = self.gets.get((group, topic, queue_id))
-        if counter is None and len(self.gets) < COUNTERS_MAX:
-            counter = self.gets[group, topic, queue_id] = Counter()
-        total = self.get_total
+        counts, total = self.gets, self.get_total
+        place = counts.place((group, topic, queue_id))
         total.nums += nums
         total.size += size
         total.times += 1
-        total.took_s += took_s
-        if counter is not None:
-            counter.nums += nums
-            counter.size += size
-            counter.times += 1
-            counter.took_s += took_s
         if from_disk:
-            for one in (total,) if counter is None else (total, counter):
-                one.disk_nums += nums
-                one.disk_size += size
+            total.disk_nums += nums
+            total.disk_size += size
+        if place >= 0:
+            words = counts.words
+            words[place + NUMS] += nums
+            words[place + SIZE] += size
+            words[place + CALLS] += 1
+            words[place + TOOK_US] += int(took_s * 1e6)
+            if from_disk:
+                words[place + DISK_NUMS] += nums
+                words[place + DISK_SIZE] += size
         if took_s > self.get_max_s:
             self.get_max_s = took_s
 
@@ -142,13 +147,10 @@ class BrokerStats:
 
     def send_back(self, group: str, topic: str) -> None:
         """Count a message of `topic` sent back by a consumer of `group`."""
-        counter = self.send_backs.get((group, topic))
-        if counter is None:
-            if len(self.send_backs) >= COUNTERS_MAX:
-                return
-            counter = self.send_backs[group, topic] = Counter()
-        counter.nums += 1
-        counter.times += 1
+        counts = self.send_backs
+        if (place := counts.place((group, topic))) >= 0:
+            counts.words[place + NUMS] += 1
+            counts.words[place + CALLS] += 1
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
@@ -200,13 +202,9 @@ class BrokerStats:
 
     def forget_topic(self, topic: str) -> None:
         """Drop the counters of a deleted topic (autoDeleteUnusedStats)."""
-        for puts in [key for key in self.puts if key[0] == topic]:
-            del self.puts[puts]
-        for gets in [key for key in self.gets if key[1] == topic]:
-            del self.gets[gets]
-        for send_backs in [key for key in self.send_backs if key[1] == topic]:
-            del self.send_backs[send_backs]
-        self.samples.forget_topic(topic)
+        self.puts.drop([key for key in self.puts.places if key[0] == topic])
+        self.gets.drop([key for key in self.gets.places if key[1] == topic])
+        self.send_backs.drop([key for key in self.send_backs.places if key[1] == topic])
 
 
 class DayTotals:

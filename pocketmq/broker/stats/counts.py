@@ -1,0 +1,204 @@
+"""Counts by key, and samples of them as in Java's StatsItem: a minute in steps of 10 s, an hour of 10 min, a day of 1 h.
+
+A broker counts for each queue, for each pair of group and queue, and in total: up to hundreds of thousands of rows, most of
+which change between two samples while it is busy. So a table has the numbers of all its keys in one array, and a sample of
+it is a copy of that array. The figures of topics and groups are sums over the rows of their queues.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+# (name on the wire, step in ms, samples kept)
+ROWS: Final = (("statsMinute", 10_000, 7), ("statsHour", 600_000, 7), ("statsDay", 3_600_000, 25))
+COUNTERS_MAX: Final = 100_000
+"""Maximum number of keys of a table; further ones are not counted by themselves."""
+_EARLY_MS: Final = 500
+"""Time by which a sample may be taken before its step is over."""
+_BLOCK: Final = 128
+"""Rows of a table that are copied together. Samples share the blocks that did not change."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class SampleTime(NamedTuple):
+    number: int
+    """Number of the sample since the start."""
+    time_ms: int
+
+
+class SampleTimes:
+    """The times of the samples that the figures of all statistics need."""
+
+    def __init__(self) -> None:
+        self.latest = SampleTime(0, 0)
+        self.rows: tuple[deque[SampleTime], ...] = tuple(deque(maxlen=count) for _, _, count in ROWS)
+
+    def add(self, sample: SampleTime) -> None:
+        """Add a sample of all tables. It goes to each row whose step is over."""
+        self.latest = sample
+        for (_, step_ms, _), row in zip(ROWS, self.rows, strict=True):
+            if not row or not row[-1].time_ms <= sample.time_ms < row[-1].time_ms + step_ms - _EARLY_MS:
+                row.append(sample)
+
+    def numbers(self) -> set[int]:
+        """Return the numbers of the samples that are needed: those in the rows, and the latest."""
+        return {self.latest.number, *(sample.number for row in self.rows for sample in row)}
+
+
+class Copied(NamedTuple, Generic[K]):
+    """The keys of a table with their places, and its words."""
+
+    places: tuple[tuple[K, int], ...]
+    words: "array[int]"
+
+
+class Counts(Generic[K]):
+    """A table of numbers: a row for each key, whose totals since the start are in the columns."""
+
+    def __init__(self, columns: int, group_of: Callable[[K], Hashable] = lambda key: None) -> None:
+        """`group_of` returns what a key's row is added up for, besides the key itself."""
+        self.columns = columns
+        self.words = array("q")
+        """The rows, one behind the other. Those of dropped keys are used again."""
+        self.places: dict[K, int] = {}
+        """Key -> index of its row's first word."""
+        self.groups: dict[Hashable, list[int]] = {}
+        """Group -> places of its rows."""
+        self._group_of = group_of
+        self._free: list[int] = []
+        self._dropped: list[int] = []
+        """Places that are free once a sample that is being taken is complete."""
+        self._new: set[int] = set()
+        """Places of the rows that no sample has yet."""
+        self._created: list[SampleTime | None] = []
+        """First sample of each row."""
+        self._samples: dict[int, list[array[int]]] = {}
+        """Number of a sample -> copy of the words in blocks."""
+
+    def place(self, key: K) -> int:
+        """Return the index of the first word of a key's row, which is added if there is none; -1 if there is no room."""
+        found = self.places.get(key)
+        return self._add(key) if found is None else found
+
+    def _add(self, key: K) -> int:
+        if len(self.places) >= COUNTERS_MAX:
+            return -1
+        if self._free:
+            place = self._free.pop()
+        else:
+            place = len(self.words)
+            self.words.extend((0,) * self.columns)
+            self._created.append(None)
+        self.places[key] = place
+        self.groups.setdefault(self._group_of(key), []).append(place)
+        self._new.add(place)
+        return place
+
+    def set_totals(self, key: K, values: Sequence[int]) -> None:
+        """Set a key's totals, which are counted elsewhere."""
+        if (place := self.place(key)) >= 0:
+            self.words[place : place + self.columns] = array("q", values)
+
+    def drop(self, keys: Iterable[K]) -> None:
+        """Forget keys with their totals and samples."""
+        for key in keys:
+            place, group = self.places.pop(key), self._group_of(key)
+            self.groups[group].remove(place)
+            if not self.groups[group]:
+                del self.groups[group]
+            self.words[place : place + self.columns] = array("q", bytes(8 * self.columns))
+            self._created[place // self.columns] = None
+            self._new.discard(place)
+            self._dropped.append(place)
+
+    def copied(self) -> "Copied[K]":
+        """Return a copy, which another thread may read."""
+        return Copied(tuple(self.places.items()), self.words[:])
+
+    # --- samples ----------------------------------------------------------------------------------------------------
+
+    def sampling(self, sample: SampleTime, before: int) -> Iterator[None]:
+        """Take a sample in small steps; `before` is the number of the one before."""
+        new, size = self._new.copy(), _BLOCK * self.columns
+        last = self._samples.get(before, [])
+        blocks: list[array[int]] = []
+        for index, start in enumerate(range(0, len(self.words), size)):
+            block = self.words[start : start + size]
+            blocks.append(last[index] if index < len(last) and last[index] == block else block)
+            yield
+        self._samples[sample.number] = blocks
+        for place in self._new.intersection(new):  # those dropped meanwhile are not in it
+            self._new.remove(place)
+            self._created[place // self.columns] = sample
+
+    def keep(self, numbers: set[int]) -> None:
+        """Forget all samples but these, after each sample."""
+        for number in self._samples.keys() - numbers:
+            del self._samples[number]
+        self._free += self._dropped
+        self._dropped.clear()
+
+    def created(self, places: Sequence[int]) -> SampleTime | None:
+        """Return the first sample of some rows; None if they have none yet."""
+        found = (self._created[place // self.columns] for place in places)
+        return min((created for created in found if created is not None), default=None)
+
+    def at(self, number: int, places: Sequence[int], column: int) -> int:
+        """Return the sum of a column over some rows at a sample. It counts rows that were added later as zero."""
+        blocks, columns, total = self._samples.get(number, []), self.columns, 0
+        for place in places:
+            block, row = divmod(place // columns, _BLOCK)
+            created = self._created[place // columns]
+            at = row * columns + column
+            if created is not None and created.number <= number and block < len(blocks) and at < len(blocks[block]):
+                total += blocks[block][at]
+        return total
+
+
+class StatsItem(NamedTuple):
+    """One statistic: the figures of a column of a table, summed over some of its rows."""
+
+    times: SampleTimes
+    counts: Counts[Any]
+    places: Sequence[int]
+    column: int
+    calls_column: int
+    """Column with the number of calls that counted the values."""
+    divisor: int = 1
+    """By which the values are divided."""
+
+    def snapshot(self) -> dict[str, dict[str, float]]:
+        """Return the body of VIEW_BROKER_STATS_DATA."""
+        return {name: self._figures(row) for row, (name, _, _) in enumerate(ROWS)}
+
+    def minute_tps(self) -> float:
+        """Return the rate per second over the last minute."""
+        return self._figures(0)["tps"]
+
+    def latest(self) -> int:
+        """Return the total at the latest sample."""
+        return self.counts.at(self.times.latest.number, self.places, self.column)
+
+    def _figures(self, row: int) -> dict[str, float]:
+        """Return the difference between the latest sample and the first one of the row.
+
+        If the statistic began within the row, or the row is not full, its values count from zero, one step before its begin.
+        """
+        _, step_ms, count = ROWS[row]
+        samples, counts, created = self.times.rows[row], self.counts, self.counts.created(self.places)
+        assert created is not None
+        value, calls = self.latest(), counts.at(self.times.latest.number, self.places, self.calls_column)
+        first_ms = created.time_ms - step_ms
+        if len(samples) == count and samples[0].number >= created.number:
+            first = samples[0]
+            first_ms = first.time_ms
+            value -= counts.at(first.number, self.places, self.column)
+            calls -= counts.at(first.number, self.places, self.calls_column)
+        span_ms, value = self.times.latest.time_ms - first_ms, value // self.divisor
+        return {
+            "sum": value,
+            "tps": value * 1000.0 / span_ms if span_ms > 0 else 0.0,
+            "avgpt": value / calls if calls > 0 else 0.0,
+        }
