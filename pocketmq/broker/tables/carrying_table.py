@@ -7,6 +7,7 @@ file cannot be written.
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +22,14 @@ Kept = tuple[Any, dict[str, Any] | None]
 """A row and its carried unknown fields, if any."""
 
 
+@cache
+def _names(declared: type[msgspec.Struct]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the names of all fields in a document, and of those that may be absent; `fields` is slow."""
+    fields = msgspec.structs.fields(declared)
+    optional = tuple(field.encode_name for field in fields if field.default is None)
+    return frozenset(field.encode_name for field in fields), optional
+
+
 class CarryingTable(dict[str, S]):
     """Name -> declared struct, plus the unknown fields that the file has for it."""
 
@@ -31,9 +40,7 @@ class CarryingTable(dict[str, S]):
         self._problem_of = problem_of
         # Rows that could not be decoded: they are written back unchanged.
         self._unread: dict[str, Any] = {}
-        fields = msgspec.structs.fields(declared)
-        self._known = {field.encode_name for field in fields}
-        self._optional = [field.encode_name for field in fields if field.default is None]
+        self._known, self._optional = _names(declared)
         self._extras: dict[str, dict[str, Any]] = {}
         # Previous state of the rows that changed: since the last `take_changes`, and between the last two calls.
         self._before: dict[str, Kept | None] = {}

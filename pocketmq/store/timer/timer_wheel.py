@@ -8,6 +8,7 @@ The file is sparse: a page takes disk space only when the first of its slots is 
 """
 
 import logging
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +27,9 @@ Slots = npt.NDArray[np.void]
 _PAGE_SIZE: Final = 4096
 _SLOTS_PER_PAGE: Final = _PAGE_SIZE // TIMER_WHEEL_SLOT_SIZE
 _FAR: Final = 1 << 62
+_ZEROS: Final = memoryview(bytes(1 << 16))
+_PAGES_SOUGHT: Final = 64
+"""Pages outside holes that are looked for one by one; to read the rest of a file with more is cheaper."""
 
 
 class TimerSlot(NamedTuple):
@@ -58,12 +62,27 @@ class TimerWheel:
         self._view = self._region.view
         self._slots: Slots = self._region.array.view(TIMER_WHEEL_SLOT_DTYPE)
         self._reserved = np.zeros(-(-size // _PAGE_SIZE), np.bool_)
+        # Pages that had contents when the file was opened. All others are zero until space is reserved for them.
+        self._found = np.zeros(len(self._reserved), np.bool_)
+        if found == size:
+            self._find_pages()
         # Upper bound of the slot times in each page, to skip pages without units.
-        self._newest = np.full(len(self._reserved), _FAR, np.int64)
+        self._newest = np.where(self._found, _FAR, 0)
         self._disk = disk
         self._directory = path.rpartition("/")[0]
         self._name_synced = False
         self._dirty = False
+
+    def _find_pages(self) -> None:
+        """Note which pages of a file that was there may have contents: those outside its holes."""
+        page, end = 0, len(self._found)
+        for _ in range(_PAGES_SOUGHT):
+            page = self._region.next_data(page * _PAGE_SIZE, end * _PAGE_SIZE) // _PAGE_SIZE
+            if page >= end:
+                return
+            self._found[page] = True
+            page += 1
+        self._found[page:] = True
 
     # --- slots ------------------------------------------------------------------------------------------------------
 
@@ -99,11 +118,14 @@ class TimerWheel:
     def count_from(self, begin_ms: int) -> int:
         """Return the number of messages, minus cancelling units, in the slots of all times from `begin_ms` on."""
         begin, count = begin_ms // self.precision_ms, 0
-        pages = np.flatnonzero(self._newest >= begin)
-        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
-            slots = self._slots[int(run[0]) * _SLOTS_PER_PAGE : (int(run[-1]) + 1) * _SLOTS_PER_PAGE]
+        for _, slots in self._runs_from(begin):
             count += int(slots["message_count"][slots["time"] >= begin].sum())
         return count
+
+    def _runs_from(self, begin: int) -> Iterator[tuple[int, Slots]]:
+        """Yield the slots of successive pages that may have times from `begin` on, after the number of their first page."""
+        for first, end in _runs(np.flatnonzero(self._newest >= begin)):
+            yield first, self._slots[first * _SLOTS_PER_PAGE : end * _SLOTS_PER_PAGE]
 
     def linked_slots(self, times_ms: Numbers, positions: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Slots]:
         """Return the slots with units added to them at `times_ms`, without changing the wheel; `set_slots` does that.
@@ -156,28 +178,38 @@ class TimerWheel:
         self._dirty = True
 
     def sum(self) -> int:
-        """Return the checksum of the whole file."""
-        return crc32(self._view)
+        """Return the checksum of the whole file. Pages that are known to be zero are not read, which would allocate them."""
+        done, found = 0, 0
+        for first, end in _runs(np.flatnonzero(self._found | self._reserved)):
+            found = _sum_of_zeros((first - done) * _PAGE_SIZE, found)
+            found = crc32(self._view[first * _PAGE_SIZE : end * _PAGE_SIZE], found)
+            done = end
+        return _sum_of_zeros(max(len(self._view) - done * _PAGE_SIZE, 0), found)
 
     def sum_from(self, begin_ms: int) -> int:
         """Return the checksum of the slots of all times from `begin_ms` on."""
-        return crc32(self._slots[self._slots["time"] >= max(begin_ms // self.precision_ms, 1)].tobytes())
+        begin, found = max(begin_ms // self.precision_ms, 1), 0
+        for _, slots in self._runs_from(begin):
+            found = crc32(slots[slots["time"] >= begin].tobytes(), found)
+        return found
 
     def clear_from(self, begin_ms: int) -> None:
         """Empty the slots of all times from `begin_ms` on."""
-        times = self._slots["time"].astype(np.int64)
-        filled = np.flatnonzero(times >= max(begin_ms // self.precision_ms, 1))
-        self._slots[filled] = np.zeros((), TIMER_WHEEL_SLOT_DTYPE)
-        times[filled] = 0
-        self._newest = np.maximum.reduceat(times, np.arange(0, self.slot_count, _SLOTS_PER_PAGE))
+        begin = max(begin_ms // self.precision_ms, 1)
+        for first, slots in self._runs_from(begin):
+            times = slots["time"].astype(np.int64)
+            filled = np.flatnonzero(times >= begin)
+            slots[filled] = np.zeros((), TIMER_WHEEL_SLOT_DTYPE)
+            times[filled] = 0
+            newest = np.maximum.reduceat(times, np.arange(0, len(times), _SLOTS_PER_PAGE))
+            self._newest[first : first + len(newest)] = newest
         self._dirty = True
 
     def reserve(self, times_ms: Numbers) -> None:
         """Reserve disk space for the slots of these times. Raises OSError."""
         pages = np.unique(times_ms // self.precision_ms % self.slot_count // _SLOTS_PER_PAGE)
-        pages = pages[~self._reserved[pages]]
-        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
-            self._reserve(int(run[0]), int(run[-1]) + 1)
+        for first, end in _runs(pages[~self._reserved[pages]]):
+            self._reserve(first, end)
 
     def _reserve(self, first_page: int, end_page: int) -> None:
         self._region.reserve(first_page * _PAGE_SIZE, min(end_page * _PAGE_SIZE, self.slot_count * TIMER_WHEEL_SLOT_SIZE))
@@ -205,3 +237,16 @@ class TimerWheel:
     def close(self) -> None:
         del self._slots, self._view
         self._region.close()
+
+
+def _runs(pages: Numbers) -> Iterator[tuple[int, int]]:
+    """Yield first and end of each run of successive pages."""
+    for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1) if len(pages) else ():
+        yield int(run[0]), int(run[-1]) + 1
+
+
+def _sum_of_zeros(count: int, before: int) -> int:
+    """Return the checksum of `count` bytes of zero that follow bytes with the checksum `before`."""
+    for _ in range(count // len(_ZEROS)):
+        before = crc32(_ZEROS, before)
+    return crc32(_ZEROS[: count % len(_ZEROS)], before)
