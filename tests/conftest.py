@@ -20,6 +20,9 @@ from tests.support.amount import IS_LONG, cases
 settings.register_profile("pocketmq", deadline=None, max_examples=cases(15, 100))
 settings.load_profile("pocketmq")
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+"""Let the processes that tests start import numpy without threads for matrices, for half the CPU."""
+
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 """Restore the default also for servers, which inherit it: a SIGHUP ignored at their start (`nohup`) would stay ignored."""
 

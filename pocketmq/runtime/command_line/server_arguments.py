@@ -137,8 +137,10 @@ def many_imports() -> Iterator[None]:
     """Save time and memory while the modules of a server are imported.
 
     Garbage collection is paused, and later skips the objects that the modules created, because they are permanent. The
-    modules `_LEFT_OUT` are replaced by empty ones meanwhile.
+    modules `_LEFT_OUT` are replaced by empty ones meanwhile. numpy's library for matrices, which servers do not use, starts
+    no threads, which would spin at first.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()
     gc.disable()
     empty = {name: ModuleType(name) for name in _LEFT_OUT if name not in sys.modules}
