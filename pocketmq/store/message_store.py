@@ -3,6 +3,7 @@
 Methods must be called in the event loop's thread, unless noted otherwise. The event `flushed` happens in the flush thread.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, suppress
 from typing import Final
@@ -31,6 +32,7 @@ from pocketmq.store.queue.consume_queue import ConsumeQueue
 from pocketmq.store.queue.consume_queue_ext import ConsumeQueueExtStore
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
 from pocketmq.store.queue.dispatcher import Dispatcher
+from pocketmq.store.queue.queue_checksums import RENEWED_MAX, take
 from pocketmq.store.queue.queue_reader import QueueReader
 from pocketmq.store.queue.time_search import Boundary, offset_at_boundary
 from pocketmq.store.recovery import abort_mark, clean_stop
@@ -70,6 +72,7 @@ class MessageStore:
         # Physical offsets of the last dispatched record: (begin, end).
         self._last_dispatched = (-1, 0)
         self._known = CleanStop()
+        self._next_sums = 0  # index of the queue with which the next renewal of checksums begins
         self.flushed: Flushed = Event()
         """Happens in the flush thread, with the durable physical offset, or with the error of a failed sync."""
         self.watched: Watched | None = None
@@ -202,7 +205,7 @@ class MessageStore:
                 return  # no space for queues and index; the next start completes them
             patiently(self.flush_queues)
             self._retention.delete_all_removed()
-            ends = self._take_ends()
+            ends = self._take_ends(sys.maxsize)
             ends.clean = True
             if self.index is not None:
                 self.index.close()
@@ -220,12 +223,16 @@ class MessageStore:
             self._lock.close()
             self._lock = None
 
-    def _take_ends(self) -> CleanStop:
-        """Return the present ends of queues, index and log, to be saved once they are synced. Thread-safe."""
+    def _take_ends(self, renewed_max: int = RENEWED_MAX) -> CleanStop:
+        """Return the present ends of queues, index and log, to be saved once they are synced. Thread-safe.
+
+        The checksums of at most `renewed_max` queues are renewed, of others than the last time.
+        """
         last_record, end = self._last_dispatched
         if end <= self.flush_service.flushed_offset:
             self._known.last_record, self._known.log_end = last_record, end
-        return self._known.renewed(self._parts, self._sum_check.damaged)
+        sums, self._next_sums = take(list(self.queues), self._next_sums, renewed_max)
+        return self._known.renewed(self._parts, sums, self._sum_check.damaged)
 
     # --- putting ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
 from pocketmq.store.queue.queue_checksums import SumCheck, take
+from pocketmq.store.recovery import clean_stop
 from tests.store.descriptors import descriptors
 from tests.store.stores import message, open_store, records
 
@@ -133,13 +134,31 @@ def test_units_of_files_that_cannot_be_mapped_wait_in_memory_and_a_killed_proces
     assert in_files() < 1200
     store.checkpoint_service.flush_queues(thorough=True)
     assert in_files() == 1200
-    assert not SumCheck(FileDisk(), store.queues, take(store.queues), {}).at_start([])
+    assert not SumCheck(FileDisk(), store.queues, take(list(store.queues))[0], {}).at_start([])
     put(range(1200, 1260))
     assert in_files() < 1260
-    known = take(store.queues)
+    known, _ = take(list(store.queues))
     again = open_store(FileDisk(), root=str(shutil.copytree(tmp_path, tmp_path / "killed")), **sizes)
     for queue_id in range(30):
         assert [int(record.body) for record in records(again, "T", queue_id)] == list(range(queue_id, 1260, 30))
     store.checkpoint_service.flush_queues(thorough=True)
     assert in_files() == 1260
     assert not SumCheck(FileDisk(), store.queues, known, {}).at_start([])
+
+
+def test_checksums_of_many_queues_are_renewed_in_turn_and_all_at_a_clean_stop(tmp_path: Path) -> None:
+    store = open_store(FileDisk(), root=str(tmp_path))
+
+    def sizes(renewed_max: int) -> list[int]:
+        return sorted(one.size for (one,) in store._take_ends(renewed_max).sums.get("T", {}).values())
+
+    for turn in ([[20, 20], [20, 20, 20, 20], [20] * 5], [[20, 20, 20, 40, 40], [20, 40, 40, 40, 40], [40] * 5]):
+        for queue_id in range(5):
+            store.commit_log.put(message("T", queue_id))
+        store.dispatch()
+        assert [sizes(2) for _ in turn] == turn
+    store.commit_log.put(message("T", 3))
+    store.dispatch()
+    store.shutdown()
+    known, _ = clean_stop.load(FileDisk(), str(tmp_path))
+    assert known is not None and sorted(one.size for (one,) in known.sums["T"].values()) == [40, 40, 40, 40, 60]

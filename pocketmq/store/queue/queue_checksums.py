@@ -6,14 +6,15 @@ at once if the start finds it, otherwise by the next start.
 """
 
 import logging
+import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from isal.isal_zlib import crc32
 
 from pocketmq.store.disk.disk import Disk
-from pocketmq.store.disk.mapped_file import file_name
+from pocketmq.store.disk.mapped_file import MappedFile, file_name
 from pocketmq.store.format.message import QueueKey
 from pocketmq.store.queue.consume_queue import ConsumeQueue, FileSum
 from pocketmq.store.queue.consume_queue_store import ConsumeQueueStore
@@ -25,40 +26,60 @@ _START_MAX: Final = 256 << 20
 _ROUND_MAX: Final = 8 << 20
 # Maximum number of bytes read per save of full files without a checksum (written by an older version).
 _UNKNOWN_MAX: Final = 64 << 20
+RENEWED_MAX: Final = 5_000
+"""Number of queues whose checksums are renewed by one save while the broker runs. With more queues, those of some of them
+are older, and cover fewer units, until a later save or a clean stop."""
 _NO_SUM: Final = FileSum(0, 0, 0)
-
 
 SumsByTopic = dict[str, dict[int, tuple[FileSum, ...]]]
 
 
-def take(queues: Iterable[ConsumeQueue]) -> SumsByTopic:
-    """Return the checksums of the queues' current units, reading only the new ones.
+def take(queues: Sequence[ConsumeQueue], first: int = 0, renewed_max: int = sys.maxsize) -> tuple[SumsByTopic, int]:
+    """Return the checksums of the queues' current units, reading only the new ones, and where to begin the next time.
 
+    Those of at most `renewed_max` queues with new units are renewed, from index `first` on; the others cover fewer units.
     May be called from any thread, but not concurrently.
     """
     taken: SumsByTopic = {}
-    budget = _UNKNOWN_MAX
-    for queue in queues:
-        known, has_new = {one.start: one for one in queue.sums}, False
-        for file in queue.opened_files:
-            _, size, checksum = known.get(start := file.start_offset, _NO_SUM)
-            wrote = file.wrote
-            if wrote < size:
-                size = checksum = 0
-            if wrote == size or (size == 0 and file.full and budget <= 0):
-                continue
-            try:
-                data = file.read_written(size, wrote)
-            except OSError:
-                continue  # deleted, or unreadable, which the next access reports
-            if size == 0:
-                budget -= wrote
-            known[start], has_new = FileSum(start, wrote, crc32(data, checksum)), True
-        if has_new:
-            queue.sums = tuple(sorted(known.values()))
+    budget, renewed, following = _UNKNOWN_MAX, 0, 0
+    for number in range(len(queues)):
+        queue = queues[index := (first + number) % len(queues)]
+        if renewed < renewed_max and not _is_current(before := queue.sums, queue.opened_files):
+            budget = _renew(queue, budget)
+            if queue.sums is not before:
+                renewed, following = renewed + 1, index + 1
         if queue.sums:
             taken.setdefault(queue.topic, {})[queue.queue_id] = queue.sums
-    return taken
+    return taken, following if renewed == renewed_max else 0
+
+
+def _is_current(sums: tuple[FileSum, ...], files: tuple[MappedFile, ...]) -> bool:
+    """Return whether each of a queue's files has a checksum, the last file one of all its units."""
+    if len(sums) < len(files):
+        return False
+    return not files or (sums[-1].start == files[-1].start_offset and sums[-1].size == files[-1].wrote)
+
+
+def _renew(queue: ConsumeQueue, budget: int) -> int:
+    """Renew the checksums of a queue. `budget` is the bytes of full files without one that may be read; return the rest."""
+    known, has_new = {one.start: one for one in queue.sums}, False
+    for file in queue.opened_files:
+        _, size, checksum = known.get(start := file.start_offset, _NO_SUM)
+        wrote = file.wrote
+        if wrote < size:
+            size = checksum = 0
+        if wrote == size or (size == 0 and file.full and budget <= 0):
+            continue
+        try:
+            data = file.read_written(size, wrote)
+        except OSError:
+            continue  # deleted, or unreadable, which the next access reports
+        if size == 0:
+            budget -= wrote
+        known[start], has_new = FileSum(start, wrote, crc32(data, checksum)), True
+    if has_new:
+        queue.sums = tuple(sorted(known.values()))
+    return budget
 
 
 def _covers(sums: tuple[FileSum, ...], found: FileSum) -> bool:

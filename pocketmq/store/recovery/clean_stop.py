@@ -23,7 +23,7 @@ from pocketmq.store.disk.disk import Disk
 from pocketmq.store.index.index_file import IndexFile
 from pocketmq.store.parts import StoreParts
 from pocketmq.store.queue.consume_queue import ConsumeQueue
-from pocketmq.store.queue.queue_checksums import SumsByTopic, take
+from pocketmq.store.queue.queue_checksums import SumsByTopic
 
 FILE_NAME: Final = "cleanStop.json"
 _FORMAT: Final = 2
@@ -84,8 +84,8 @@ class CleanStop(msgspec.Struct, rename="camel"):
     def queue_ends(self) -> dict[tuple[str, int], QueueEnd]:
         return {(topic, queue_id): end for topic, by_id in self.queues.items() for queue_id, end in by_id.items()}
 
-    def renewed(self, store: StoreParts, rebuilding: Iterable[tuple[str, int]] = ()) -> "CleanStop":
-        """Return a copy with the present state of queues and index, without `clean`; `rebuilding` replaces the old list."""
+    def renewed(self, store: StoreParts, sums: SumsByTopic, rebuilding: Iterable[tuple[str, int]] = ()) -> "CleanStop":
+        """Return a copy with the present state of queues and index, without `clean`; the others replace the old ones."""
         ends: dict[str, dict[int, QueueEnd]] = {}
         for queue in store.queues:
             if queue.max_offset:
@@ -102,7 +102,7 @@ class CleanStop(msgspec.Struct, rename="camel"):
             log_file_size=store.commit_log.mapped_files.file_size,
             index_file_size=0 if store.index is None else store.index.file_size,
             queues=ends,
-            sums=take(store.queues),
+            sums=sums,
             rebuilding=sorted(rebuilding),
             index=None if store.index is None else [IndexEnd.of(file) for file in tuple(store.index.files)],
             # Shared, not copied: a topic deleted before the copy is saved must be in it, too.

@@ -24,7 +24,7 @@ from pocketmq.store.format.record_window import RecordWindow
 from pocketmq.store.log import quarantine
 from pocketmq.store.offline.log_walk import LogWalk, valid_behind
 from pocketmq.store.parts import StoreParts
-from pocketmq.store.queue.queue_checksums import SumCheck
+from pocketmq.store.queue.queue_checksums import SumCheck, take
 from pocketmq.store.recovery import recovery_start
 from pocketmq.store.recovery.clean_stop import CleanStop, QueueEnd
 from pocketmq.store.recovery.lost_records import LostRecords, numbered
@@ -368,7 +368,7 @@ class Recovery:
         self._sync(self._report.scan_start_offset)
         end = self._last_end
         self.known.last_record, self.known.log_end = (self._last_record, end) if end else (-1, 0)
-        self.known = self.known.renewed(self._store)
+        self.known = self.known.renewed(self._store, take(list(self._store.queues))[0])
         # Before the checkpoint: otherwise the loss of a queue covered by it would not be noticed.
         self._save_known()
         self._store.checkpoint.move_on(self._last_store_timestamp_ms, physic_ms=self._last_store_timestamp_ms)
