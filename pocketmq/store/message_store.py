@@ -72,6 +72,7 @@ class MessageStore:
         # Physical offsets of the last dispatched record: (begin, end).
         self._last_dispatched = (-1, 0)
         self._known = CleanStop()
+        self._has_old_units = False  # retention may have deleted records that waited to be dispatched
         self._next_sums = 0  # index of the queue with which the next renewal of checksums begins
         self.flushed: Flushed = Event()
         """Happens in the flush thread, with the durable physical offset, or with the error of a failed sync."""
@@ -294,8 +295,11 @@ class MessageStore:
         if self._dispatch_again_at:
             self._dispatch_again_at = 0.0
             log.refuse("dispatch", None)
-            # Retention may have deleted records that were waiting.
-            self.queues.correct_min_offsets(log.min_offset)
+            self._has_old_units = True
+        if self._has_old_units:
+            with suppress(OSError):  # tried again with the next records
+                self.queues.correct_min_offsets(log.min_offset)
+                self._has_old_units = False
         tail.requests_dispatched()
         newest = requests[-1]
         self._dispatched(newest.physical_offset, newest.size, newest.store_timestamp_ms)

@@ -129,3 +129,27 @@ def test_stop_with_undispatched_records_loses_nothing() -> None:
     disk.faults.clear()
     disk.locked.clear()
     assert bodies(open_store(disk, clock)) == [b"body"]
+
+
+def test_a_shortage_while_old_units_are_looked_for_keeps_no_record_from_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When there is room again, queues are searched for units of records that retention deleted meanwhile."""
+    disk, clock, store = opened()
+    without_room(disk, "consumequeue")
+    store.commit_log.put(message(body=b"0"))
+    assert store.dispatch() == []
+    disk.faults.clear()
+    clock.step(0.3)
+    searches: list[int] = []
+
+    def search(min_physical_offset: int) -> None:
+        searches.append(min_physical_offset)
+        if len(searches) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(store.queues, "correct_min_offsets", search)
+    assert [arrival.queue_offset for arrival in store.dispatch()] == [1]
+    for number in (1, 2):
+        store.commit_log.put(message(body=b"%d" % number))
+        assert [arrival.queue_offset for arrival in store.dispatch()] == [number + 1]
+    assert len(searches) == 2, "tried again until it worked"
+    assert bodies(store) == [b"0", b"1", b"2"]
