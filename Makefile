@@ -1,6 +1,7 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
-# make test    all tests                        make check   format, lint, types, then the tests
-# make test-python   the tests without a JVM, Go and Spark         make test-jvm   the others
+# make test    the tests of the product         make check   format, lint, types, then the tests
+# make test-pages    the tests of what is around the product: pages, examples, kits, packages, benches
+# make test-python   the tests of both that need no JVM, Go and Spark         make test-jvm   the others
 # make test-long    all tests, with many random cases in place of few
 # make test-quick   the quick ones of the tests without a JVM, Go and Spark
 # make setup   only create .venv                make jar     the data source of Spark in Java
@@ -47,9 +48,14 @@ PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder 
 # Every test file is in one of the two; a test checks that.
 JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
+# What is around the product: the pages, the examples, the kits for tests, the packages and images, the benches.
+PAGES := tests/bench tests/deploy tests/docs tests/examples tests/interop/kits tests/interop/test_grpc_examples.py \
+	tests/interop/test_java_newcomer.py tests/interop/test_rocketmq_examples.py tests/interop/test_tours.py \
+	tests/pocketmq/test_grpc_page.py tests/pocketmq/test_pytest_fixtures.py tests/pocketmq/test_testing_page.py \
+	tests/pocketmq/test_wheel.py tests/spark_analytics/test_spark_newcomer.py tests/spark_analytics/test_spark_notebook.py
 QUICK := tests/test_architecture.py tests/runtime tests/remoting tests/namesrv tests/client tests/broker
 
-.PHONY: help setup jar lane docs demo test test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-clients bench-hostile check-image release clean
+.PHONY: help setup jar lane docs demo test test-pages test-python test-jvm test-long test-quick check simulate check-set fuzz fuzz-lane damage bench bench-many bench-delay bench-spark bench-spark-sizes bench-spark-damage bench-store bench-replication bench-grpc bench-clients bench-hostile check-image release clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -110,8 +116,12 @@ docs: $(VENV)/.dev
 demo: $(VENV)/.spark jar
 	@$(PY) -m demo $(DEMO_ARGS)
 
+# TESTS=tests/broker runs those.
 test: $(VENV)/.dev jar
-	@$(PYTEST) $(TESTS)
+	@$(PYTEST) $(TESTS) $(if $(filter tests,$(TESTS)),$(PAGES:%=--ignore=%))
+
+test-pages: $(VENV)/.dev jar
+	@$(PYTEST) $(PAGES)
 
 test-python: $(VENV)/.dev
 	@$(PYTEST) $(PYTHON_ONLY)
@@ -120,7 +130,7 @@ test-jvm: $(VENV)/.dev jar
 	@$(PYTEST) $(JVM)
 
 test-long: export POCKETMQ_LONG := true
-test-long: test
+test-long: test test-pages
 
 test-quick: $(VENV)/.dev
 	@$(PYTEST) $(QUICK) -m "not slow"
@@ -130,7 +140,7 @@ check: $(VENV)/.dev jar
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@! command -v cargo >/dev/null || (cd pocketmq/lane/crate && cargo fmt --check && cargo clippy -q --release -- -D warnings)
-	@$(PYTEST) $(TESTS)
+	@$(MAKE) --no-print-directory test
 
 simulate: $(VENV)/.dev
 	@$(PY) -m tests.store.simulator --seeds 0:$(SEEDS) $(SIMULATE_ARGS)
