@@ -30,6 +30,7 @@ from pocketmq.broker.wiring.measuring import samplers
 from pocketmq.lane import LaneMissing, compiled_lane
 from pocketmq.proxy.config import GrpcConfig
 from pocketmq.remoting.allow_list import restricted
+from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.limits import DESCRIPTORS_KEPT
 from pocketmq.remoting.server import RemotingServer
@@ -207,8 +208,8 @@ class Broker:
         kept = DESCRIPTORS_KEPT + services.store.open_files.count_max
         size_max = config.frame_size(self.store_config.max_message_size)
         turn, timers = services.turn, services.timers
-        self._server = RemotingServer(services, table, turn, timers, idle_s, self._tls, config, kept, size_max)
-        services.channels = self._server.channels
+        channels = Channels(turn, timers, idle_s, limits=config, is_server=True, frame_size_max=size_max)
+        self._server, services.channels = RemotingServer(services, table, channels, self._tls, kept), channels
         if validator is None and not self.store_config.is_slave:
             self._use_lane(services, size_max)
         share(reserved)

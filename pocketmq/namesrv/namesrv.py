@@ -13,6 +13,7 @@ from pocketmq.namesrv.handlers import ADMIN_CODES, REGISTER_CODES, ROUTES, Names
 from pocketmq.namesrv.kv_config import KVConfigManager
 from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.allow_list import restricted
+from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers.route import NotifyMinBrokerIdChangeRequestHeader
@@ -81,7 +82,7 @@ class NameServer:
         # Its connection may hang; when it works again, the broker registers anew at once and learns that it is superseded.
         self.routes.superseded.subscribe(lambda channel: loop.call_soon(channel.close))
         turn = Turn(loop)
-        self._server = RemotingServer(services, table, turn, timers, idle_s, tls, config)
+        self._server = RemotingServer(services, table, Channels(turn, timers, idle_s, limits=config, is_server=True), tls)
         if config.notify_min_broker_id_changed:
             of_client = client_tls(self._tls_config) if self._tls_config.mode is TlsMode.ENFORCING else None
             self._notifier = MinBrokerNotifier(RemotingClient(turn, timers, tls=of_client))

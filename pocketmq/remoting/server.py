@@ -18,20 +18,18 @@ from time import monotonic
 from typing import Any, Final
 
 from pocketmq.errors import RequestTimeout
-from pocketmq.remoting.channels import IDLE_S, WRITE_BUFFER_MAX, ChannelClosed, Channels, NeverHeard, NotReading
+from pocketmq.remoting.channels import WRITE_BUFFER_MAX, ChannelClosed, Channels, NeverHeard, NotReading
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
 from pocketmq.remoting.fair_share import COSTLY_S, MANY_REQUESTS, SERVED_AT_ONCE, UNREAD_SIZE, Unread
 from pocketmq.remoting.frame import Frame, FrameBuffer, FrameError, count_of, whole
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.hosts import pack_host, plain_host
-from pocketmq.remoting.layout import FRAME_SIZE_MAX
-from pocketmq.remoting.limits import DESCRIPTORS_KEPT, ConnectionLimits
+from pocketmq.remoting.limits import DESCRIPTORS_KEPT
 from pocketmq.remoting.listener import Connection, Listener, admission_of
 from pocketmq.remoting.signature import OURSELVES, Sender
 from pocketmq.remoting.tls import ServerTls
-from pocketmq.runtime.timers import Timers
-from pocketmq.runtime.turn import NEVER, Turn
+from pocketmq.runtime.turn import NEVER
 
 log = logging.getLogger("remoting")
 
@@ -446,19 +444,14 @@ class RemotingServer:
         self,
         services: Any,
         table: dict[int, Route],
-        turn: Turn,
-        timers: Timers,
-        idle_s: float = IDLE_S,
+        channels: Channels,
         tls: ServerTls | None = None,
-        limits: ConnectionLimits | None = None,
         descriptors_kept: int = DESCRIPTORS_KEPT,
-        frame_size_max: int = FRAME_SIZE_MAX,
     ) -> None:
-        """`descriptors_kept`: descriptors that connections may not use."""
-        limits = limits or ConnectionLimits()
+        """`channels`: the server's connections. `descriptors_kept`: descriptors that they may not use."""
         self._services, self._table, self.dispatcher = services, table, Dispatcher(services, table)
-        self.channels = Channels(turn, timers, idle_s, limits=limits, is_server=True, frame_size_max=frame_size_max)
-        self._admission = admission_of(limits, timers, descriptors_kept)
+        self.channels = channels
+        self._admission = admission_of(channels.limits, channels.timers, descriptors_kept)
         self._tls = tls
         self.listeners: list[Listener] = []
 

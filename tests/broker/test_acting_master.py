@@ -11,6 +11,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, MessageQueue, decode_body, encode_body
+from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Response
@@ -344,7 +345,7 @@ async def test_slave_does_not_act_on_invalid_member_group_answers(body: bytes) -
         Route(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, register),
         Route(RequestCode.GET_BROKER_MEMBER_GROUP, BrokerMemberGroupRequestHeader, members),
     )
-    server = RemotingServer(None, table, Turn(loop), Timers(SystemClock(), loop), 120)
+    server = RemotingServer(None, table, Channels(Turn(loop), Timers(SystemClock(), loop), 120, is_server=True))
     address = f"127.0.0.1:{await server.listen('127.0.0.1', 0)}"
     async with running_broker(address, store=SLAVE, broker_id=1, **ACTING) as slave:
         await until(lambda: len(asked) >= 3)

@@ -10,6 +10,7 @@ import pytest
 
 from pocketmq.broker.broker import Broker
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, encode_body
+from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
@@ -68,7 +69,7 @@ async def slow_name_server() -> AsyncIterator[SlowNameServer]:
         ),
         Route(RequestCode.UNREGISTER_BROKER, BrokerIdentityRequestHeader, lambda services, request: Response()),
     )
-    server = RemotingServer(None, table, Turn(loop), Timers(SystemClock(), loop))
+    server = RemotingServer(None, table, Channels(Turn(loop), Timers(SystemClock(), loop), is_server=True))
     slow.address = f"127.0.0.1:{await server.listen('127.0.0.1', 0)}"
     yield slow
     slow.answer()

@@ -15,6 +15,7 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.live_broker import BrokerIdentity
 from pocketmq.namesrv.namesrv import NameServer
 from pocketmq.remoting.bodies import RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, encode_body
+from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode as Code
 from pocketmq.remoting.command import Response
@@ -224,7 +225,7 @@ async def test_brokers_are_notified_at_once_of_a_new_smallest_broker_id(tmp_path
         return Response()
 
     table = routes(Route(Code.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequestHeader, note))
-    slave = RemotingServer(None, table, turn, timers, 120)
+    slave = RemotingServer(None, table, Channels(turn, timers, 120, is_server=True))
     slave_address = f"127.0.0.1:{await slave.listen('127.0.0.1', 0)}"
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     silent_address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from pocketmq.broker.lane.sockets import LaneSockets
 from pocketmq.lane import compiled_lane
+from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.runtime.clock import SystemClock
@@ -33,9 +34,9 @@ async def in_process(*, in_lane: bool = False) -> AsyncIterator[SimpleNamespace]
     loop = asyncio.get_running_loop()
     timers, made = Timers(SystemClock(), loop), []
 
-    async def serve(table, services=None, port=0, **options):
+    async def serve(table, services=None, port=0, tls=None, **options):
         turn = Turn(loop)
-        server = RemotingServer(services, table, turn, timers, **options)
+        server = RemotingServer(services, table, Channels(turn, timers, is_server=True, **options), tls)
         if in_lane:
             sockets = compiled_lane()[0].Sockets
             server.channels.use(LaneSockets(lambda sockets, now_s: sockets.next(), sockets, turn, timers.clock))

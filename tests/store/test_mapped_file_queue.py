@@ -4,7 +4,7 @@ import pytest
 
 from pocketmq.store.disk.disk import MappedRegion, StoreError
 from pocketmq.store.disk.file_disk import FileDisk
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue, Spread
 from pocketmq.store.disk.memory_disk import MemoryDisk
 
 
@@ -138,9 +138,8 @@ def test_files_of_a_queue_in_several_folders(tmp_path: Path) -> None:
     disk, folders = FileDisk(), [f"{tmp_path}/a", f"{tmp_path}/b"]
 
     def row() -> MappedFileQueue:
-        return MappedFileQueue(
-            disk, folders[0], 100, more_directories=folders[1:], directory_for=lambda start: folders[start // 100 % 2]
-        )
+        spread = Spread(folders[1:], directory_for=lambda start: folders[start // 100 % 2])
+        return MappedFileQueue(disk, folders[0], 100, spread=spread)
 
     queue = row()
     queue.append(bytes(range(250)))

@@ -27,13 +27,7 @@ NAMES = ["v5_clean", "v5_kill9"]
 
 
 def opened(store: Path) -> TimerStore:
-    return TimerStore(
-        FileDisk(),
-        wheel_path=f"{store}/timerwheel",
-        log_directory=f"{store}/timerlog",
-        checkpoint_path=f"{store}/config/timercheck",
-        log_file_size=FILE_SIZE,
-    )
+    return TimerStore(FileDisk(), lambda name: f"{store}/{name}", log_file_size=FILE_SIZE)
 
 
 def expected_of(name: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ CHECKPOINT = "/store/config/timercheck"
 def opened(disk: Disk, **settings: int) -> TimerStore:
     """Return timers with a wheel of 400 s, a roll window of 60 s and files of 20 units."""
     small = {"log_file_size": PER_FILE * 52 + 16, "roll_window_slots": 60, "slots_total": 200}
-    return TimerStore(disk, wheel_path=WHEEL, log_directory=LOG, checkpoint_path=CHECKPOINT, **(small | settings))
+    return TimerStore(disk, "/store/{}".format, **(small | settings))
 
 
 def offsets(units: Units) -> list[int]:

@@ -146,8 +146,7 @@ def _timers() -> MemoryDisk:
     """
     disk = MemoryDisk()
     timers = TimerStore(
-        disk, wheel_path="/timerwheel", log_directory="/timerlog", checkpoint_path="/timercheck", log_file_size=180,
-        slots_total=120, roll_window_slots=30,
+        disk, lambda name: f"/{name.rpartition('/')[2]}", log_file_size=180, slots_total=120, roll_window_slots=30,
     )  # fmt: skip
     timers.recover(_BORN_MS, 2000, 4)
     for number, wait_s in enumerate((10, 10, 45, 12)):

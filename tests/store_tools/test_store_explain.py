@@ -132,9 +132,7 @@ def test_timer_files_are_shown(tmp_path: Path) -> None:
     (tmp_path / "timerlog").mkdir()
     timers = TimerStore(
         FileDisk(),
-        wheel_path=f"{tmp_path}/timerwheel",
-        log_directory=f"{tmp_path}/timerlog",
-        checkpoint_path=f"{tmp_path}/timercheck",
+        lambda name: f"{tmp_path}/{name.rpartition('/')[2]}",
         log_file_size=1 << 12,
     )
     timers.recover(NOW_MS, 0, 0)

@@ -133,9 +133,7 @@ def timers(root: Path) -> Path:
     (root / "config").mkdir(exist_ok=True)
     timers = TimerStore(
         FileDisk(),
-        wheel_path=str(root / "timerwheel"),
-        log_directory=str(root / "timerlog"),
-        checkpoint_path=str(root / "config/timercheck"),
+        lambda name: str(root / name),
         log_file_size=4096,
         slots_total=120,
         roll_window_slots=30,

@@ -218,10 +218,8 @@ class _Parts:
         orders = ConsumerOrderInfoManager(context, self._file("consumerOrderInfo"))
         for manager in (topics, groups, schedule, cancelled, request_modes, orders):
             manager.load()
-        table_recovery.recover_tables(store, topics, groups, offsets, schedule, orders)
+        self._recover_tables(topics, groups, offsets, schedule, orders)
         cancelled.passed(schedule.progress())
-        table_recovery.refuse_batch_topics(store, topics)
-        table_recovery.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
         users = self._users()
         client = self._client(users)
         registration = Registration(config, topics, client, timers, self.broker_address, store.config.ha_listen_port)
@@ -238,40 +236,33 @@ class _Parts:
         check = TransactionCheck(context, putter, progress, topics, clients)
         revive = PopReviveService(context, putter, offsets, topics, groups, timer_messages)
         return Services(
-            config=config, store=store, topics=topics, groups=groups,
-            offsets=offsets,
-            filters=filters,
-            clients=clients,
+            config=config, store=store, topics=topics, groups=groups, offsets=offsets, filters=filters, clients=clients,
             locks=locks,
             lock_holds=LockRequestHoldService(timers, slices, locks, clients, HoldLimits(*config.hold_limits)),
             absent_holders=AbsentHolders(locks, clients, timers, slices, config.lock_grace_millis, config.broker_name),
             holds=PullRequestHoldService(timers, slices, store.reader.any_matches, HoldLimits(*config.hold_limits)),
-            putter=putter,
+            putter=putter, schedule=schedule, timer_messages=timer_messages, delivery_times=times, delay_cancelled=cancelled,
             delays=self._delays(topics, schedule, timer_messages),
-            schedule=schedule,
-            timer_messages=timer_messages,
-            delivery_times=times,
             transactions=TransactionalMessageService(context, putter, offsets, topics, progress, check),
             pops=PopMessageService(context, offsets, topics, groups, stats, orders, revive),
             request_modes=request_modes,
             delay_query=self._delay_query(schedule, timer_messages, cancelled),
-            delay_cancelled=cancelled,
-            client=client,
-            registration=registration,
-            ha=ha,
-            ha_client=ha_client,
+            client=client, registration=registration, ha=ha, ha_client=ha_client,
             gate=AnswerGate(context, route_barrier, ha),
-            stats=stats,
-            permissions=self._permissions(),
-            users=users,
+            stats=stats, permissions=self._permissions(), users=users,
             config_version=DataVersion(0, clock.message_time_ms()),
-            turn=context.turn,
-            timers=timers,
-            slices=slices,
-            clock=clock,
-            store_host=context.store_host,
-            broker_address=self.broker_address,
+            turn=context.turn, timers=timers, slices=slices, clock=clock,
+            store_host=context.store_host, broker_address=self.broker_address,
         )  # fmt: skip
+
+    def _recover_tables(
+        self, topics: TopicConfigManager, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager,
+        schedule: LevelSource, orders: ConsumerOrderInfoManager,
+    ) -> None:  # fmt: skip
+        store = self.context.store
+        table_recovery.recover_tables(store, topics, groups, offsets, schedule, orders)
+        table_recovery.refuse_batch_topics(store, topics)
+        table_recovery.warn_of_rocksdb(store.disk, store.config.store_path_root_dir)
 
     def _file(self, name: str, *, is_private: bool = False) -> ConfigFile:
         store = self.context.store
@@ -301,8 +292,7 @@ class _Parts:
     def timer_store(self) -> TimerStore:
         store, config = self.context.store, self.context.store.config
         return TimerStore(
-            store.disk, wheel_path=config.store_path("timerwheel"), log_directory=config.store_path("timerlog"),
-            checkpoint_path=config.store_path("config/timercheck"), log_file_size=config.mapped_file_size_timer_log,
+            store.disk, config.store_path, log_file_size=config.mapped_file_size_timer_log,
             precision_ms=config.timer_precision_ms, open_files=store.open_files, slots_total=self.timer_slots,
             roll_window_slots=roll_window_slots(config.timer_roll_window_slot, config.timer_precision_ms),
         )  # fmt: skip

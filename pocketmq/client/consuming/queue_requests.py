@@ -111,6 +111,10 @@ class QueueRequests:
             self._suggested_ids.get(queue, MASTER_ID),
             PULL_TIMEOUT_S + wait_ms / 1000,
         )
+        return self._pulled(queue, queue_offset, answer, broker)
+
+    def _pulled(self, queue: MessageQueue, queue_offset: int, answer: RemotingCommand, broker: BrokerAddress) -> PullResult:
+        """Return the result of a pull. Raises RemotingError if the broker refused it."""
         if answer.code not in PULL_STATUS:
             self._suggested_ids.pop(queue, None)
             refusal = answer.remark or f"broker {queue.broker_name!r} refused the pull with code {answer.code}"

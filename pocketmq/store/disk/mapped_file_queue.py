@@ -7,6 +7,7 @@ several folders on several disks.
 
 from collections.abc import Callable, Sequence
 from threading import Lock
+from typing import NamedTuple
 
 from pocketmq.store.disk.disk import SHORTAGE, Disk, StoreError
 from pocketmq.store.disk.mapped_file import FILE_NAME_SIZE, MappedFile
@@ -14,6 +15,14 @@ from pocketmq.store.disk.open_files import OpenFiles
 
 OS_PAGE_SIZE = 4096
 RESERVE_STEP = 64 << 10
+
+
+class Spread(NamedTuple):
+    """How the files of a sequence are spread over several folders."""
+
+    more_directories: Sequence[str]
+    directory_for: Callable[[int], str]
+    """Returns the folder for a new file with the given start offset."""
 
 
 class MappedFileQueue:
@@ -32,25 +41,23 @@ class MappedFileQueue:
         open_files: OpenFiles | None = None,
         reserve_step: int = RESERVE_STEP,
         can_wait: bool = False,
-        more_directories: Sequence[str] = (),
-        directory_for: Callable[[int], str] | None = None,
+        spread: Spread | None = None,
     ) -> None:
         """`random_access` is the hint for `Disk.map`; `open_files` limits the number of mapped files.
 
         `reserve_step`: bytes of disk space reserved at a time. `can_wait`: whether what is appended may wait in memory,
-        where a killed process loses it, until `flush`. `more_directories`: further folders that may have files of the
-        sequence; `directory_for` then returns the folder for a new file with the given start offset.
+        where a killed process loses it, until `flush`. `spread`: further folders that may have files of the sequence.
         """
         self.disk = disk
         self.directory = directory
-        self.directories = (directory, *more_directories)
+        self.directories = (directory, *(spread.more_directories if spread else ()))
         self.file_size = file_size
         self.random_access = random_access
         self.open_files = open_files
         self.files: tuple[MappedFile, ...] = ()
         self.reserve_step = reserve_step
         self.can_wait = can_wait
-        self._directory_for = directory_for or (lambda start_offset: directory)
+        self._directory_for = spread.directory_for if spread else lambda start_offset: directory
         # Folder with unsynced file creations or deletions -> number of the last such change.
         self._dirty_directories: dict[str, int] = {}
         self._name_changes = 0

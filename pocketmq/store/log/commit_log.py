@@ -19,7 +19,7 @@ from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.store.config import MessageStoreConfig
 from pocketmq.store.disk.disk import NO_ROOM, Disk, no_room
 from pocketmq.store.disk.mapped_file import MappedFile
-from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
+from pocketmq.store.disk.mapped_file_queue import MappedFileQueue, Spread
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import (
     BLANK_MAGIC_CODE,
@@ -75,8 +75,8 @@ class CommitLog:
         directory, *more_directories = config.commit_log_directories
         self.mapped_files = MappedFileQueue(
             disk, directory, config.mapped_file_size_commit_log, random_access=not config.data_read_ahead_enable,
-            open_files=open_files, reserve_step=_RESERVE_STEP, more_directories=more_directories,
-            directory_for=partial(_directory_for, config, disk) if more_directories else None,
+            open_files=open_files, reserve_step=_RESERVE_STEP,
+            spread=Spread(more_directories, partial(_directory_for, config, disk)) if more_directories else None,
         )  # fmt: skip
         self.tail = LogTail(config, self._request_at)
         # Why nothing may be appended at the moment, or None; set by `refuse`.

@@ -17,7 +17,7 @@ rolled one, so rolled units are followed by a *pointer*: a unit of the message t
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -73,17 +73,16 @@ class TimerStore:
     def __init__(
         self,
         disk: Disk,
+        store_path: Callable[[str], str],
         *,
-        wheel_path: str,
-        log_directory: str,
-        checkpoint_path: str,
         log_file_size: int = 100 << 20,
         precision_ms: int = 1000,
         roll_window_slots: int = 172_800,
         slots_total: int = SLOTS_TOTAL,
         open_files: OpenFiles | None = None,
     ) -> None:
-        """Open or create the files. `recover` must follow. Raises OSError."""
+        """Open or create the files; `store_path` returns the path of a file of the store. `recover` must follow. Raises
+        OSError."""
         if not 2 <= roll_window_slots <= slots_total - _BLANK_SLOTS:
             roll_window_slots = slots_total - _BLANK_SLOTS
         self._slots_total = slots_total
@@ -92,10 +91,10 @@ class TimerStore:
         self._half_ms = roll_window_slots // 2 * precision_ms
         self._third_ms = roll_window_slots // 3 * precision_ms
         self._precision_ms = precision_ms
-        self._checkpoint = TimerCheckpoint(disk, checkpoint_path)
+        self._checkpoint = TimerCheckpoint(disk, store_path("config/timercheck"))
         self.adopt = self._checkpoint.adopt
-        self._wheel = TimerWheel(disk, wheel_path, 2 * slots_total, precision_ms)
-        self._log = TimerLog(disk, log_directory, log_file_size, open_files)
+        self._wheel = TimerWheel(disk, store_path("timerwheel"), 2 * slots_total, precision_ms)
+        self._log = TimerLog(disk, store_path("timerlog"), log_file_size, open_files)
         self.read_time_ms = 0
         self.queue_offset = 0
         # Earliest due time of the messages that were late for the slot that is being read; at least the read time without.
