@@ -24,6 +24,8 @@ from rocketmq.ffi import MessageModel, _CMessageQueue, dll
 BODY_SHOWN_MAX = 256
 PROPERTIES = ("DELAY", "REAL_TOPIC", "UNIQ_KEY", "RETRY_TOPIC", "colour")
 SEND_STATUS = ("SEND_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
+PULL_TRIES = 10
+"""A pull that the client gives up, as it may beside load, is tried again."""
 PULL_STATUS = ("FOUND", "NO_NEW_MSG", "NO_MATCHED_MSG", "OFFSET_ILLEGAL", "BROKER_TIMEOUT")
 CONSUMED, LATER = 0, 1
 ASYNC_TIMEOUT_S = 10
@@ -183,10 +185,17 @@ class Driver:
         queue = _CMessageQueue()
         queue.topic, queue.brokerName = fields["topic"][0].encode(), self._broker_name.encode()
         queue.queueId = int(fields.get("queueId", ["0"])[0])
-        result = dll.Pull(
-            self._pullers[group]._handle, ctypes.pointer(queue), fields.get("expression", ["*"])[0].encode(),
-            int(fields.get("queueOffset", ["0"])[0]), int(fields.get("count", ["32"])[0]),
-        )  # fmt: skip
+
+        def pulled() -> Any:
+            return dll.Pull(
+                self._pullers[group]._handle, ctypes.pointer(queue), fields.get("expression", ["*"])[0].encode(),
+                int(fields.get("queueOffset", ["0"])[0]), int(fields.get("count", ["32"])[0]),
+            )  # fmt: skip
+
+        result, tries = pulled(), 1
+        while PULL_STATUS[result.pullStatus] == "BROKER_TIMEOUT" and tries < PULL_TRIES:
+            dll.ReleasePullResult(result)
+            result, tries = pulled(), tries + 1
         messages = [_described(RecvMessage(result.msgFoundList[index])) for index in range(result.size)]
         answer = {
             "status": PULL_STATUS[result.pullStatus], "min": result.minOffset, "max": result.maxOffset,

@@ -19,8 +19,8 @@ def test_pull_at_an_offset(client: Driver, client_name: str, connection: Connect
     client.start_producer(named("p"))
     client.send(named("p"), topic, [f"m{n}" for n in range(10)], tags=["A", "B"] * 5)
     result = client.pull(topic, 0, 3, 4, group=named("g"))
-    assert [message.body for message in result["messages"]] == ["m3", "m4", "m5", "m6"]
     assert (result["status"], result["min"], result["max"], result["next"]) == ("FOUND", 0, 10, 7)
+    assert [message.body for message in result["messages"]] == ["m3", "m4", "m5", "m6"]
     tagged = client.pull(topic, 0, 0, 32, group=named("gb"), expression="B")
     assert [message.body for message in tagged["messages"]] == ["m1", "m3", "m5", "m7", "m9"]
     beyond = client.pull(topic, 0, 1000, 32, group=named("g"))
