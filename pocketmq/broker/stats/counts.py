@@ -6,7 +6,7 @@ it is a copy of that array. The figures of topics and groups are sums over the r
 """
 
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -103,15 +103,18 @@ class Counts(Generic[K]):
 
     def drop(self, keys: Iterable[K]) -> None:
         """Forget keys with their totals and samples."""
+        gone: dict[Hashable, set[int]] = defaultdict(set)
         for key in keys:
-            place, group = self.places.pop(key), self._group_of(key)
-            self.groups[group].remove(place)
-            if not self.groups[group]:
-                del self.groups[group]
+            place = self.places.pop(key)
+            gone[self._group_of(key)].add(place)
             self.words[place : place + self.columns] = array("q", bytes(8 * self.columns))
             self._created[place // self.columns] = None
             self._new.discard(place)
             self._dropped.append(place)
+        for group, places in gone.items():
+            self.groups[group] = [place for place in self.groups[group] if place not in places]
+            if not self.groups[group]:
+                del self.groups[group]
 
     def copied(self) -> "Copied[K]":
         """Return a copy, which another thread may read."""
