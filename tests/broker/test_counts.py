@@ -92,6 +92,20 @@ def test_figures_of_several_rows_are_their_sums() -> None:
     assert both.snapshot()["statsMinute"] == {"sum": 8, "tps": 8 / 30, "avgpt": 1.0}
 
 
+def test_sums_of_many_rows_are_those_of_a_loop() -> None:
+    times, counts, keys = SampleTimes(), Counts[str](3), [f"q{number}" for number in range(500)]
+    for number in range(1, 6):
+        for place, key in enumerate(keys[: number * 100]):
+            counts.set_totals(key, (number * place, 1, number))
+        sample(times, counts, number * 10_000)
+    for number in range(1, 6):
+        known = keys[: number * 100]
+        for column in range(3):
+            many = counts.at(number, [counts.places[key] for key in keys], column)
+            assert many == sum(counts.at(number, [counts.places[key]], column) for key in known)
+    assert item(times, counts, keys).snapshot()["statsMinute"]["sum"] == 5 * sum(range(500))
+
+
 def test_row_dropped_during_a_sample_does_not_begin_with_its_old_totals() -> None:
     times, counts = SampleTimes(), Counts[str](3)
     counts.set_totals("old", (100, 100, 100))
