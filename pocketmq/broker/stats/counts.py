@@ -83,7 +83,7 @@ class Counts(Generic[K]):
         """Number of a sample -> copy of the words in blocks."""
 
     def place(self, key: K) -> int:
-        """Return the index of the first word of a key's row, which is added if there is none; -1 if there is no room."""
+        """Return the index of the first word of a key's row, -1 if the table is full. A key without a row gets one."""
         found = self.places.get(key)
         return self._add(key) if found is None else found
 

@@ -13,7 +13,7 @@ NUMS, SIZE, CALLS, TOOK_US, DISK_NUMS, DISK_SIZE = range(6)
 
 
 class _Of(NamedTuple):
-    """Where the values of a statistic are."""
+    """Table and columns that hold a statistic."""
 
     kind: str
     column: int
