@@ -1,6 +1,6 @@
 # make demo    a name server, a broker, a standard client, Spark over the store: two minutes
 # make test    the tests of the product         make check   format, lint, types, then the tests
-# make test-pages    the tests of what is around the product: pages, examples, kits, packages, benches
+# make test-pages    the tests of what is around the product: pages, examples, kits, packages, benches, fuzzers
 # make test-python   the tests of both that need no JVM, Go and Spark         make test-jvm   the others
 # make test-long    all tests, with many random cases in place of few
 # make test-quick   the quick ones of the tests without a JVM, Go and Spark
@@ -43,13 +43,14 @@ SPARK_FOLDER ?= bench-store
 SEEDS ?= 1000
 FUZZ_RUNS ?= 5000000
 # Number of test processes, which share the test files. Tests mostly wait, so more processes than cores are useful.
-PROCESSES ?= 5
+PROCESSES ?= 6
 PYTEST = $(PY) -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 # Every test file is in one of the two; a test checks that.
 JVM := tests/interop tests/spark_analytics
 PYTHON_ONLY := $(filter-out $(JVM),$(patsubst %/__init__.py,%,$(wildcard tests/*/__init__.py)) $(wildcard tests/test_*.py))
-# What is around the product: the pages, the examples, the kits for tests, the packages and images, the benches.
-PAGES := tests/bench tests/deploy tests/docs tests/examples tests/interop/kits tests/interop/test_grpc_examples.py \
+# What is around the product: the pages, the examples, the kits for tests, the packages and images, the benches, the fuzzers.
+PAGES := tests/bench tests/deploy tests/docs tests/examples tests/fuzz/test_fuzz_targets.py tests/interop/kits \
+	tests/interop/test_grpc_examples.py \
 	tests/interop/test_java_newcomer.py tests/interop/test_rocketmq_examples.py tests/interop/test_tours.py \
 	tests/pocketmq/test_grpc_page.py tests/pocketmq/test_pytest_fixtures.py tests/pocketmq/test_testing_page.py \
 	tests/pocketmq/test_wheel.py tests/spark_analytics/test_spark_newcomer.py tests/spark_analytics/test_spark_notebook.py

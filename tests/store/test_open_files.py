@@ -130,19 +130,19 @@ def test_units_of_files_that_cannot_be_mapped_wait_in_memory_and_a_killed_proces
             store.commit_log.put(message("T", number % 30, b"%d" % number))
             store.dispatch()
 
-    put(range(1200))
-    assert in_files() < 1200
+    put(range(1800))
+    assert in_files() < 1800
     store.checkpoint_service.flush_queues(thorough=True)
-    assert in_files() == 1200
+    assert in_files() == 1800
     assert not SumCheck(FileDisk(), store.queues, take(list(store.queues))[0], {}).at_start([])
-    put(range(1200, 1260))
-    assert in_files() < 1260
+    put(range(1800, 1860))
+    assert in_files() < 1860
     known, _ = take(list(store.queues))
     again = open_store(FileDisk(), root=str(shutil.copytree(tmp_path, tmp_path / "killed")), **sizes)
     for queue_id in range(30):
-        assert [int(record.body) for record in records(again, "T", queue_id)] == list(range(queue_id, 1260, 30))
+        assert [int(record.body) for record in records(again, "T", queue_id)] == list(range(queue_id, 1860, 30))
     store.checkpoint_service.flush_queues(thorough=True)
-    assert in_files() == 1260
+    assert in_files() == 1860
     assert not SumCheck(FileDisk(), store.queues, known, {}).at_start([])
 
 

@@ -30,7 +30,7 @@ FILE_NAME_SIZE = 20
 _MAPPING: Final = ("view", "array", "region")
 # Held while mappings and tails are set, written and dropped: `address` is always that of `array`, of the tail, or 0.
 _mapping_lock: Final = Lock()
-_TAIL_SIZE: Final = 400
+_TAIL_SIZE: Final = 1_000
 _Tail: Final = c_char * _TAIL_SIZE
 
 

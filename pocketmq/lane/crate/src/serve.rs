@@ -60,13 +60,15 @@ pub struct Limits {
     pub header_size_max: usize,
 }
 
-/// A topic that may be ordinary, and its number of queues.
+/// What serving a message needs of its topic. It is found by the name, so that with thousands of topics, whose memory is in no
+/// cache of the processor, there is one place to look at.
+#[derive(Clone, Copy)]
 struct Topic {
-    name: Vec<u8>,
+    number: u32,
     /// Java hash of `topic#`, with which the hash of an index key begins.
     key_prefix: u32,
-    queue_count: usize,
-    queues: Vec<Queue>,
+    /// Number of queues; without any, none of its messages is ordinary.
+    queue_count: u32,
 }
 
 /// Account of one queue.
@@ -159,8 +161,9 @@ pub struct Server {
     templates: Templates,
     rules: Rules,
     store_host: [u8; HOST_SIZE],
-    topics: Vec<Topic>,
-    by_name: HashMap<Vec<u8>, usize>,
+    topics: HashMap<Box<[u8]>, Topic>,
+    /// The queues of each topic, by the topic's number.
+    queues: Vec<Vec<Queue>>,
     scratch: Vec<u8>,
     stored_properties: Vec<u8>,
     pub records: Vec<u8>,
@@ -178,8 +181,8 @@ impl Server {
             templates,
             rules,
             store_host,
-            topics: Vec::new(),
-            by_name: HashMap::new(),
+            topics: HashMap::new(),
+            queues: Vec::new(),
             scratch: Vec::new(),
             stored_properties: Vec::new(),
             records: Vec::new(),
@@ -192,15 +195,17 @@ impl Server {
 
     /// Name a topic, and return its number. Without queues none of its messages is ordinary.
     pub fn learn(&mut self, name: &[u8], queue_count: usize) -> usize {
-        let number = *self.by_name.entry(name.to_vec()).or_insert(self.topics.len());
-        if number == self.topics.len() {
-            let key_prefix = java_hash(java_hash(0, name), b"#");
-            self.topics.push(Topic { name: name.to_vec(), key_prefix, queue_count: 0, queues: Vec::new() });
+        let (count, known) = (queue_count as u32, self.queues.len());
+        let key_prefix = java_hash(java_hash(0, name), b"#");
+        let topic = self.topics.entry(name.into()).or_insert(Topic { number: known as u32, key_prefix, queue_count: count });
+        topic.queue_count = count;
+        let number = topic.number as usize;
+        if number == known {
+            self.queues.push(Vec::new());
         }
-        let topic = &mut self.topics[number];
-        topic.queue_count = queue_count;
         // Not shortened: units of queues that the topic no longer has may wait.
-        topic.queues.resize(topic.queues.len().max(queue_count), NEW_QUEUE);
+        let queues = &mut self.queues[number];
+        queues.resize(queues.len().max(queue_count), NEW_QUEUE);
         number
     }
 
@@ -250,17 +255,16 @@ impl Server {
         stop: &mut Stop,
     ) -> Option<()> {
         let message = Message::of(head, body, self.limits.body_size_max)?;
-        let Some(&topic_number) = self.by_name.get(message.topic) else {
+        let Some(&topic) = self.topics.get(message.topic) else {
             *stop = Stop::UnknownTopic(message.topic.to_vec());
             return None;
         };
-        let topic = &self.topics[topic_number];
-        let queue = usize::try_from(message.queue_id).ok().filter(|queue| *queue < topic.queue_count)?;
+        let queue = u32::try_from(message.queue_id).ok().filter(|queue| *queue < topic.queue_count)?;
         // The first message of a queue is not ordinary: the broker limits how fast queues are created.
-        let next_offset = offsets.next(topic_number, queue).filter(|next| **next > 0)?;
+        let next_offset = offsets.next(topic.number as usize, queue as usize).filter(|next| **next > 0)?;
         let properties = self.rules.store(message.properties, &mut self.stored_properties)?;
         let stored = &self.stored_properties;
-        let size = FIXED_SIZE + body.len() + 1 + topic.name.len() + 2 + stored.len();
+        let size = FIXED_SIZE + body.len() + 1 + message.topic.len() + 2 + stored.len();
         if size as i64 > place.room || stored.len() > PROPERTIES_SIZE_MAX {
             return None;
         }
@@ -270,8 +274,8 @@ impl Server {
         self.records.reserve(size);
         self.records.extend_from_slice(&fixed);
         self.records.extend_from_slice(body);
-        self.records.push(topic.name.len() as u8);
-        self.records.extend_from_slice(&topic.name);
+        self.records.push(message.topic.len() as u8);
+        self.records.extend_from_slice(message.topic);
         self.records.extend_from_slice(&(stored.len() as u16).to_be_bytes());
         self.records.extend_from_slice(stored);
         let prefix = topic.key_prefix;
@@ -283,8 +287,8 @@ impl Server {
         }
         let tags_code = if properties.tags.is_empty() { 0 } else { i64::from(java_hash(0, properties.tags) as i32) };
         self.units.push(Unit {
-            topic: topic_number as u32,
-            queue: queue as u32,
+            topic: topic.number,
+            queue,
             size: size as u32,
             queue_offset,
             physical_offset: place.physical_offset,
@@ -305,7 +309,7 @@ impl Server {
     pub fn runs(&mut self) -> Runs {
         let mut runs: Vec<Run> = Vec::new();
         for unit in &self.units {
-            let slot = &mut self.topics[unit.topic as usize].queues[unit.queue as usize].run;
+            let slot = &mut self.queues[unit.topic as usize][unit.queue as usize].run;
             if *slot == NO_RUN {
                 *slot = runs.len() as u32;
                 runs.push(Run {
@@ -330,7 +334,7 @@ impl Server {
         }
         let mut units = vec![0; end];
         for unit in &self.units {
-            let run = &mut runs[self.topics[unit.topic as usize].queues[unit.queue as usize].run as usize];
+            let run = &mut runs[self.queues[unit.topic as usize][unit.queue as usize].run as usize];
             let place = &mut units[run.units_end..run.units_end + UNIT_SIZE];
             place[..8].copy_from_slice(&unit.physical_offset.to_be_bytes());
             place[8..12].copy_from_slice(&unit.size.to_be_bytes());
@@ -338,14 +342,14 @@ impl Server {
             run.units_end += UNIT_SIZE;
         }
         for run in &runs {
-            self.topics[run.topic as usize].queues[run.queue as usize].run = NO_RUN;
+            self.queues[run.topic as usize][run.queue as usize].run = NO_RUN;
         }
         Runs { runs, units }
     }
 
     /// Count the messages of a run, which are in their queue.
     pub fn count(&mut self, run: &Run) {
-        let queue = &mut self.topics[run.topic as usize].queues[run.queue as usize];
+        let queue = &mut self.queues[run.topic as usize][run.queue as usize];
         if queue.count == 0 {
             self.counted.push((run.topic, run.queue));
         }
@@ -358,7 +362,7 @@ impl Server {
         let taken = self.counted.split_off(self.counted.len().saturating_sub(most));
         let take = |(topic, queue): (u32, u32)| {
             let (topic, queue) = (topic as usize, queue as usize);
-            let found = std::mem::replace(&mut self.topics[topic].queues[queue], NEW_QUEUE);
+            let found = std::mem::replace(&mut self.queues[topic][queue], NEW_QUEUE);
             (topic, queue, found.count, found.size)
         };
         taken.into_iter().map(take).collect()
