@@ -280,7 +280,7 @@ def test_reading_holes_on_tmpfs_allocates_no_space() -> None:
 
 @on_tmpfs
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_range_reserved_on_tmpfs_is_writable_by_a_later_mapping(is_closed: bool) -> None:
+def test_range_reserved_on_tmpfs_is_writable_by_a_later_mapping_once_it_is_shown(is_closed: bool) -> None:
     with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
         path, size, disk = f"{folder}/file", 8 << 20, FileDisk()
         region = disk.map(path, size, create=True)
@@ -288,6 +288,7 @@ def test_range_reserved_on_tmpfs_is_writable_by_a_later_mapping(is_closed: bool)
             region.close()
         region.reserve(5000, 4 << 20)
         later = disk.map(path, size)
+        later.show_reserved(5000, 4 << 20)
         later.view[5000 : 4 << 20] = b"x" * ((4 << 20) - 5000)
         assert disk.read_range(path, 4998, 4) == b"\0\0xx" and allocated(path) == 4096 * ((4 << 20) // 4096 - 1)
 

@@ -1,7 +1,9 @@
 """Limits on the number of mapped files and on the memory that they keep resident."""
 
+import itertools
 import resource
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from tests.store.descriptors import descriptors
 from tests.store.stores import message, open_store, records
 
 FILE_SIZE = 8 << 20
+TMPFS = Path("/dev/shm")
 
 
 def rows(folder: Path, open_files: OpenFiles, count: int, file_size: int = 4096) -> list[MappedFileQueue]:
@@ -64,6 +67,19 @@ def test_view_outlives_its_mapping_and_sees_writes_through_the_next(tmp_path: Pa
     assert bytes(held[:22]) == b"held by a pull, and on"
 
 
+@pytest.mark.skipif(not TMPFS.is_dir(), reason="there is no tmpfs at /dev/shm")
+def test_files_on_tmpfs_are_mapped_again_and_written_in_space_reserved_before() -> None:
+    with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
+        queues = rows(Path(folder), OpenFiles(1), 2, FILE_SIZE)
+        texts = [b"%08d" % number for number in range(1500)]
+        for text in texts:
+            for row in queues:
+                row.append(text)
+        for row in queues:
+            assert bytes(row.files[0].view[:12_000]) == b"".join(texts)
+            row.close()
+
+
 def test_files_are_mapped_up_to_the_limits_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"max_map_count": 65_530, "overcommit_memory": 0}
     monkeypatch.setattr(open_files_module, "_kernel_setting", settings.__getitem__)
@@ -99,6 +115,27 @@ def test_memory_of_queue_files_is_released_if_that_of_the_log_is_not_enough(tmp_
     assert resident_memory() > before + 7 * FILE_SIZE
     open_files.release_memory((), before + FILE_SIZE)
     assert resident_memory() < before + FILE_SIZE
+
+
+def test_pages_of_queue_files_that_are_used_again_at_once_are_not_released_in_each_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(100.0, 0.01)
+    monkeypatch.setattr(open_files_module, "monotonic", lambda: next(clock))
+    open_files, before, others = OpenFiles(100), resident_memory(), list[int]()
+    queues = rows(tmp_path, open_files, 8, FILE_SIZE)
+
+    def round_after_use() -> bool:
+        for row in queues:
+            assert row.files[0].array.all()
+        return open_files.release_memory((), before + FILE_SIZE, lambda: others.append(1))
+
+    for row in queues:
+        row.append(b"x" * FILE_SIZE)
+    assert not round_after_use() and len(others) == 1
+    assert round_after_use() and len(others) == 1 and resident_memory() > before + 2 * FILE_SIZE
+    clock = itertools.count(110.0, 0.01)
+    assert not round_after_use() and len(others) == 2
 
 
 @pytest.mark.parametrize("open_max", [1, 3])

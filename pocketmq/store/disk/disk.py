@@ -6,9 +6,9 @@ real disk:
 * bytes of a mapped file are durable once `sync` of a range that contains them has returned;
 * a created, renamed or deleted *name* is durable once `sync_dir` of its directory has returned, including the names of
   parent directories created for it;
-* writing to a range of a mapped file cannot fail after `reserve` of that range. Without `reserve` it can, and not with an
-  exception: the first write into a hole on a full file system kills the process (SIGBUS; on tmpfs, SIGSEGV even if it is not
-  full). Reading a hole never fails.
+* writing to a range of a mapped file cannot fail after `reserve` of that range, or `show_reserved` if an earlier mapping
+  reserved it. Without them it can, and not with an exception: the first write into a hole on a full file system kills the
+  process (SIGBUS; on tmpfs, SIGSEGV even if it is not full). Reading a hole never fails.
 
 A mapping stays valid as long as any part of it is referenced; closing a region only drops one reference. A pull may
 therefore still read from a file that has been unmapped or deleted.
@@ -56,6 +56,9 @@ class MappedRegion(ABC):
 
         Raises OSError, with ENOSPC if the disk is full.
         """
+
+    def show_reserved(self, start: int, end: int) -> None:  # noqa: B027
+        """Let bytes [start, end) be written, which were reserved in an earlier mapping of the file. Raises OSError."""
 
     def warm(self, start: int, end: int) -> None:
         """Write bytes [start, end), which must be zero, to the disk, for faster syncs later. Raises OSError."""

@@ -6,10 +6,8 @@ anonymous pages is made first, and the file is then mapped in their place (MAP_F
 The files of a store are sparse. On most file systems reading a hole yields zeros and allocates nothing, but on tmpfs it
 allocates a page. A scan after the log's end would thus fill the file system, or kill the process on a full one (SIGBUS).
 Therefore, mappings on tmpfs show holes as read-only anonymous zero pages. When space is reserved for a range (`Disk`), that
-range is mapped to the file.
-
-The kernel also reports pages that fallocate allocated, but that were never accessed, as holes. They are accessed at once, so
-that a later mapping does not take reserved space for a hole.
+range is mapped to the file; also in a later mapping, for which the kernel reports reserved pages that were never accessed as
+holes, too.
 """
 
 import ctypes
@@ -99,19 +97,10 @@ def cover(descriptor: int, address: int, size: int) -> None:
         start = end
 
 
-def uncover(descriptor: int, address: int | None, start: int, end: int, *, is_resident: bool) -> None:
-    """Map the reserved bytes [start, end) of the file into the mapping at `address`; None if the file is not mapped.
-
-    The pages are resident afterwards only if `is_resident`: of thousands of queues each has most of its reserved space for
-    later.
-    """
+def uncover(descriptor: int, address: int, start: int, end: int) -> None:
+    """Map the reserved bytes [start, end) of the file into the mapping at `address`. Raises OSError."""
     start -= start % mmap.PAGESIZE
-    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-    if address is None or not is_resident:
-        mmap.mmap(descriptor, end - start, flags, _PROT, offset=start).close()
-        flags = mmap.MAP_SHARED
-    if address is not None:
-        _map(address + start, end - start, _PROT, flags | _MAP_FIXED, descriptor, start)
+    _map(address + start, end - start, _PROT, mmap.MAP_SHARED | _MAP_FIXED, descriptor, start)
 
 
 def next_data(descriptor: int, start: int, end: int) -> int:

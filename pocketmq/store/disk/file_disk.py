@@ -116,12 +116,17 @@ class _FileRegion(MappedRegion):
             self._advise(start, end, mmap.MADV_RANDOM)
         self._random_range = start, end
 
+    def show_reserved(self, start: int, end: int) -> None:
+        if self._has_cover:
+            with opened(self._path, os.O_RDWR) as descriptor:
+                self._uncover(descriptor, start, end)
+
     def _uncover(self, descriptor: int, start: int, end: int) -> None:
-        # Also if the region was closed in the meantime: the next mapping must not see this range as a hole.
         array = getattr(self, "array", None)
-        address = None if array is None else array.ctypes.data
-        disk_holes.uncover(descriptor, address, start, end, is_resident=not self._is_random)
-        if self._is_locked and array is not None:
+        if array is None:  # closed by another thread
+            return
+        disk_holes.uncover(descriptor, array.ctypes.data, start, end)
+        if self._is_locked:
             self._lock(array[start:end])
 
     def _populate(self, start: int, end: int) -> None:

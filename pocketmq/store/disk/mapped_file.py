@@ -100,7 +100,10 @@ class MappedFile(FileEnds):
         mapping = {"view": region.view, "array": region.array, "region": region}
         with _mapping_lock:
             self._end_tail()
-            self.region, self.array, self.view = region, region.array, region.view
+            self.region = region
+            if self.reserved > self.wrote:
+                region.show_reserved(self.wrote, self.reserved)
+            self.array, self.view = region.array, region.view
             self.address, self.address_end = region.array.ctypes.data, self.size
         if self.open_files is not None:
             self.open_files.opened(self)
@@ -152,9 +155,12 @@ class MappedFile(FileEnds):
     def reserve(self, end: int) -> None:
         """Reserve disk space for all bytes before `end`, rounded up to the step. Raises OSError."""
         if end > self.reserved:
-            end = min(-(-end // self.reserve_step) * self.reserve_step, self.size)
-            self.region.reserve(max(self.reserved, self.wrote), end)
+            start, end = max(self.reserved, self.wrote), min(-(-end // self.reserve_step) * self.reserve_step, self.size)
+            region = self.region
+            region.reserve(start, end)
             self.reserved = end
+            if self.region is not region:  # another thread has mapped the file
+                self.region.show_reserved(start, end)
 
     def append(self, data: bytes) -> int:
         """Write `data` at the end and return its position. The caller must make sure that it fits into the file.

@@ -29,8 +29,8 @@ _NO_OVERCOMMIT: Final = 2
 # Bytes at the end of the log that stay resident, as they are used all the time.
 LOG_TAIL_KEPT: Final = 32 << 20
 _PAGE_SIZE: Final = resource.getpagesize()
-# Share of the time that may be spent on releasing the pages of all files.
-_RELEASE_SHARE: Final = 0.005
+# Share of the time that may be spent on releasing the pages of other files than the log's.
+_RELEASE_SHARE: Final = 0.002
 
 
 class OpenFiles:
@@ -78,28 +78,29 @@ class OpenFiles:
     ) -> bool:
         """Above `resident_max` bytes release pages: of the log except its end, then by `release_others`, then of all files.
 
-        Each step follows only if necessary, the last, which takes long for thousands of files, not in each call.
-        Returns whether resident memory is still above the limit.
+        Each step follows only if necessary, those after the first not in each call: their pages are used again at once if
+        thousands of queues are, and each then costs a page fault. Returns whether resident memory is still above the limit.
         """
         if resident_memory() <= resident_max:
             return False
         tail_start = log_files[-1].end_offset - LOG_TAIL_KEPT if log_files else 0
         for file in log_files:
             file.release_memory(min(file.flushed, tail_start - file.start_offset))
-        if resident_memory() > resident_max:
-            release_others()
         if resident_memory() <= resident_max:
             return False
         began_s = monotonic()
         if began_s < self._release_again_s:
             return True
-        with self._lock:
-            files = set(self._circle) - set(log_files)
-        for file in files:
-            file.release_memory(file.wrote)
+        release_others()
+        if is_above := resident_memory() > resident_max:
+            with self._lock:
+                files = set(self._circle) - set(log_files)
+            for file in files:
+                file.release_memory(file.wrote)
+            is_above = resident_memory() > resident_max
         now_s = monotonic()
         self._release_again_s = now_s + (now_s - began_s) / _RELEASE_SHARE
-        return resident_memory() > resident_max
+        return is_above
 
 
 def _count_allowed() -> int:
