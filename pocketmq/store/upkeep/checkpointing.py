@@ -28,7 +28,7 @@ log = logging.getLogger("store")
 # Interval between checks of resident memory, which may exceed the limit in between.
 _ROUND_S: Final = 0.25
 # Share of the time that may be spent on looking for queues with dirty pages, of which a broker can have tens of thousands.
-_SEARCH_SHARE: Final = 0.02
+_SEARCH_SHARE: Final = 0.005
 
 
 class CheckpointService(ServiceThread):
