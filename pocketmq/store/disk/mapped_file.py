@@ -174,8 +174,10 @@ class MappedFile(FileEnds):
         if end > self.reserved:
             self.reserve(end)
         try:
-            view: memoryview = object.__getattribute__(self, "view")
+            view = None if self._tail is not None else object.__getattribute__(self, "view")
         except AttributeError:
+            view = None
+        if view is None:
             if self._can_wait and self.open_files is not None and self.open_files.is_full and len(data) <= _TAIL_SIZE:
                 # To map it would unmap another file that is used as much, for several times the cost.
                 self._append_to_tail(data)
@@ -189,9 +191,10 @@ class MappedFile(FileEnds):
         end = self.wrote + len(data)
         with _mapping_lock:
             if end > self.address_end:
-                self._end_tail()
-                self._tail, self._waits_from = tail, start = _Tail(), self.wrote
-                self.address, self.address_end = addressof(tail) - start, start + _TAIL_SIZE
+                self._write_tail()
+                self._tail, self._waits_from = self._tail or _Tail(), self.wrote
+                self.address = addressof(self._tail) - self.wrote
+                self.address_end = self.wrote + _TAIL_SIZE
             memmove(self.address + self.wrote, data, len(data))  # the mapping, if another thread has mapped the file
             self.wrote = end
 

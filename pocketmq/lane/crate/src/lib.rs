@@ -16,6 +16,8 @@ pub mod index;
 #[cfg(feature = "python")]
 mod index_file;
 #[forbid(unsafe_code)]
+mod name;
+#[forbid(unsafe_code)]
 pub mod properties;
 #[forbid(unsafe_code)]
 pub mod pull;

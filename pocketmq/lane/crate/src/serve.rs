@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::answer::{Stored, Templates};
 use crate::header::{read_binary, read_json, u32_at, Head, Names};
+use crate::name::Name;
 use crate::properties::Rules;
 use crate::text::{java_hash, key_hash};
 
@@ -161,7 +162,7 @@ pub struct Server {
     templates: Templates,
     rules: Rules,
     store_host: [u8; HOST_SIZE],
-    topics: HashMap<Box<[u8]>, Topic>,
+    topics: HashMap<Name, Topic>,
     /// The queues of each topic, by the topic's number.
     queues: Vec<Vec<Queue>>,
     scratch: Vec<u8>,
@@ -197,7 +198,8 @@ impl Server {
     pub fn learn(&mut self, name: &[u8], queue_count: usize) -> usize {
         let (count, known) = (queue_count as u32, self.queues.len());
         let key_prefix = java_hash(java_hash(0, name), b"#");
-        let topic = self.topics.entry(name.into()).or_insert(Topic { number: known as u32, key_prefix, queue_count: count });
+        let topic =
+            self.topics.entry(Name::new(name)).or_insert(Topic { number: known as u32, key_prefix, queue_count: count });
         topic.queue_count = count;
         let number = topic.number as usize;
         if number == known {
