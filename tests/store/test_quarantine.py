@@ -1,11 +1,16 @@
 """Damage that is followed by valid records: the damaged bytes are saved, and filler records replace them."""
 
 import json
+import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
 from pocketmq.store.disk.memory_disk import MemoryDisk
+from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import BLANK_SIZE
 from pocketmq.store.format.message import TRANSACTION_UNQUEUED_FLAG
 from pocketmq.store.format.record import check_record, decode_record, is_blank
@@ -14,6 +19,7 @@ from tests.store.stores import ROOT, small_config
 
 FOLDER = f"{ROOT}/quarantine"
 FILE_SIZE = 16 << 10
+TMPFS = Path("/dev/shm")
 
 
 def log_of(disk: MemoryDisk, count: int = 3) -> MappedFileQueue:
@@ -56,6 +62,22 @@ def test_saved_bytes_are_never_overwritten() -> None:
     second = quarantine.apply(files, FOLDER, 1000, 1500, "twice", 6, 4)
     assert first != second and disk.read_file(first) == b"A" * 500
     assert len(disk.read_file(f"{FOLDER}/log.jsonl").splitlines()) == 2
+
+
+@pytest.mark.skipif(not TMPFS.is_dir(), reason="there is no tmpfs at /dev/shm")
+def test_lost_pages_of_two_files_on_tmpfs_are_replaced_though_one_may_be_mapped() -> None:
+    with tempfile.TemporaryDirectory(dir=TMPFS) as folder:
+        paths = [Path(folder) / f"{number * FILE_SIZE:020}" for number in range(2)]
+        for path in paths:
+            path.touch()
+            os.truncate(path, FILE_SIZE)
+        files = MappedFileQueue(FileDisk(), folder, FILE_SIZE, open_files=OpenFiles(1))
+        files.load()
+        quarantine.apply(files, f"{folder}/quarantine", 0, FILE_SIZE + 8000, "lost", 5, 4)
+        first, second = (memoryview(path.read_bytes()) for path in paths)
+        assert is_blank(first, FILE_SIZE - BLANK_SIZE) and b"lost" in decode_record(first, 0).body
+        assert check_record(second, 0, FILE_SIZE) == 8000
+        files.close()
 
 
 def test_large_damage_is_replaced_by_several_fillers_of_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,19 +54,20 @@ def apply(files: MappedFileQueue, folder: str, start: int, end: int, why: str, n
     text = f"{end - start} bytes at {start} were invalid: {why}. They are saved in quarantine/{path.rpartition('/')[2]}"
     for file, begin, stop in _parts(files, start, end):
         file_end = file.start_offset + file.size
+        view = file.view  # the mapping in which the space is reserved
         file.region.reserve(begin - file.start_offset, stop - file.start_offset)
         if stop == file_end:
             stop = max(begin, stop - BLANK_SIZE)
             if stop - begin < FILLER_SIZE_MIN:
                 # Too small for a record.
                 stop = begin
-            BLANK_STRUCT.pack_into(file.view, stop - file.start_offset, file_end - stop, BLANK_MAGIC_CODE)
+            BLANK_STRUCT.pack_into(view, stop - file.start_offset, file_end - stop, BLANK_MAGIC_CODE)
         while begin < stop:
             size = stop - begin
             if size > _FILLER_SIZE_MAX:
                 size = min(_FILLER_SIZE_MAX, size - FILLER_SIZE_MIN)
             position = begin - file.start_offset
-            file.view[position : position + size] = filler_record(size, begin, store_timestamp_ms, text)
+            view[position : position + size] = filler_record(size, begin, store_timestamp_ms, text)
             begin += size
         file.region.sync(0, file.size)
     return path
