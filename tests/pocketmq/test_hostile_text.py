@@ -22,6 +22,7 @@ from pocketmq.client.producer import Producer
 from pocketmq.runtime.command_line.printer import Printer
 from pocketmq.spark_analytics.__main__ import main as spark_analytics
 from tests.interop.wire import Connection
+from tests.patience import PATIENCE_S
 from tests.support.commands import call
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[/x][red]:warning:"
@@ -39,7 +40,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     async def send() -> None:
         async with Producer(namesrv.address, "p") as producer:
             for properties in ({"a": HOSTILE}, {"TIMER_DELAY_SEC": "3600", "a": HOSTILE, "UNIQ_KEY": "U"}):
-                await producer.send(Message("T", HOSTILE.encode(), HOSTILE, HOSTILE, properties=properties))
+                # A send that is given up and repeated would store the message twice.
+                message = Message("T", HOSTILE.encode(), HOSTILE, HOSTILE, properties=properties)
+                await producer.send(message, timeout_s=PATIENCE_S)
 
     try:
         asyncio.run(send())
