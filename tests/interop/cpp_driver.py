@@ -26,6 +26,8 @@ PROPERTIES = ("DELAY", "REAL_TOPIC", "UNIQ_KEY", "RETRY_TOPIC", "colour")
 SEND_STATUS = ("SEND_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
 PULL_TRIES = 10
 """A pull that the client gives up, as it may beside load, is tried again."""
+SEND_TRIES, NO_ROUTE = 3, "No route info of this topic"
+"""A send is tried again if the client gives up asking for the route, as it may beside load: it has sent nothing."""
 PULL_STATUS = ("FOUND", "NO_NEW_MSG", "NO_MATCHED_MSG", "OFFSET_ILLEGAL", "BROKER_TIMEOUT")
 CONSUMED, LATER = 0, 1
 ASYNC_TIMEOUT_S = 10
@@ -93,10 +95,19 @@ class Driver:
         if kind == "oneway":
             producer.send_oneway(message)
             return self._sent(body, sent_at_ms, None, -1)
-        if queue_id < 0:
-            return self._sent(body, sent_at_ms, producer.send_sync(message), -1)
-        result = producer.send_orderly(message, queue_id, queue_selector=lambda size, message, argument: queue_id)
-        return self._sent(body, sent_at_ms, result, queue_id)
+
+        def send() -> SendResult:
+            if queue_id < 0:
+                return producer.send_sync(message)
+            return producer.send_orderly(message, queue_id, queue_selector=lambda size, message, argument: queue_id)
+
+        for left in reversed(range(SEND_TRIES)):
+            try:
+                return self._sent(body, sent_at_ms, send(), queue_id)
+            except Exception as error:
+                if NO_ROUTE not in str(error) or not left:
+                    raise
+        raise AssertionError("SEND_TRIES is positive")
 
     def _send_async(self, producer: Producer, messages: list[tuple[str, Message]]) -> list[dict[str, Any]]:
         sent: dict[int, dict[str, Any]] = {}
