@@ -191,22 +191,33 @@ class MappedFile(FileEnds):
         end = self.wrote + len(data)
         with _mapping_lock:
             if end > self.address_end:
-                self._write_tail()
-                self._tail, self._waits_from = self._tail or _Tail(), self.wrote
-                self.address = addressof(self._tail) - self.wrote
-                self.address_end = self.wrote + _TAIL_SIZE
+                self._renew_tail()
             memmove(self.address + self.wrote, data, len(data))  # the mapping, if another thread has mapped the file
             self.wrote = end
 
+    def _renew_tail(self) -> None:
+        """Write what waits in the tail to the file, and let all of its bytes be used again.
+
+        Raises OSError; nothing is changed then.
+        """
+        self._empty_tail()
+        self._tail, self._waits_from = self._tail or _Tail(), self.wrote
+        self.address_end = self.wrote + _TAIL_SIZE
+        self.address = addressof(self._tail) - self.wrote
+
     def _end_tail(self) -> None:
         """Write the tail to the file and drop it, and forget the address. Raises OSError; nothing is changed then."""
+        self._empty_tail()
+        self.address_end, self._tail = 0, None
+
+    def _empty_tail(self) -> None:
+        """Write the tail to the file and forget the address. Raises OSError; nothing is changed then."""
         address, self.address = self.address, 0  # the lane adds nothing meanwhile
         try:
             self._write_tail()
         except OSError:
             self.address = address
             raise
-        self.address_end, self._tail = 0, None
 
     def _write_tail(self) -> None:
         wrote = self.wrote
@@ -247,7 +258,8 @@ class MappedFile(FileEnds):
         wrote = self.wrote
         if self._tail is not None:  # a sync of the log waits for no other file
             with _mapping_lock:
-                self._write_tail()
+                if self._tail is not None:
+                    self._renew_tail()
         return wrote
 
     def end_flush(self, wrote: int) -> None:
