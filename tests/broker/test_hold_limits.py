@@ -16,6 +16,7 @@ from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.message import Arrival
 from tests.broker.data_path import TOPIC, DataPath, StubChannel, pull_header, records, send_header, until
+from tests.support.memory import traced_memory
 
 SUSPEND = 2 | 4
 
@@ -258,7 +259,7 @@ async def test_held_pull_does_not_keep_the_bytes_of_its_header(path):
             )
             path.serve((JSON, header.encode(), b""), path.channel)
         del header
-        kept, _ = tracemalloc.get_traced_memory()
+        kept = traced_memory()
     finally:
         tracemalloc.stop()
     assert path.channel.deferred_count == path.services.holds.count == count

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import json
 import tracemalloc
 from typing import Any
@@ -30,6 +29,7 @@ from tests.broker.data_path import TOPIC, DataPath, pull_header, records
 from tests.broker.running import ask, connected, create_topic, running_broker, until
 from tests.golden.linear import assert_linear, cpu_s
 from tests.patience import PATIENCE_S
+from tests.support.memory import traced_memory
 
 GROUP = "cg"
 
@@ -293,8 +293,7 @@ def kept_by(work: Any) -> int:
     for number in range(1, 61):
         with contextlib.suppress(ValueError):
             work(number)
-    gc.collect()  # of expressions in cycles
-    left, _ = tracemalloc.get_traced_memory()
+    left = traced_memory()
     tracemalloc.stop()
     return left
 

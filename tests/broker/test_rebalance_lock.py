@@ -4,6 +4,7 @@ from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.remoting.bodies import LockBatchBody, LockOkBody, MessageQueue, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode
 from tests.broker.data_path import TOPIC, DataPath, SteppedClock
+from tests.support.memory import traced_memory
 
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 LIVE_MS = 60_000
@@ -93,8 +94,8 @@ def test_a_lock_keeps_little_memory():
     count = 20_000
     tracemalloc.start()
     body = encode_body(LockBatchBody("cg", "c1", [MessageQueue("broker-name", n, "topic-name" * 10) for n in range(count)]))
-    before = tracemalloc.get_traced_memory()[0]
+    before = traced_memory()
     locks.lock_batch("cg", decode_body(LockBatchBody, body, len(body)).mq_set, "c1")
-    kept = tracemalloc.get_traced_memory()[0] - before
+    kept = traced_memory() - before
     tracemalloc.stop()
     assert kept / count < 230

@@ -12,6 +12,7 @@ from pocketmq.namesrv.route_info import RouteInfoManager
 from pocketmq.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from pocketmq.remoting.codes import ResponseCode
 from tests.namesrv.namesrv_doubles import Connection, LivenessClock
+from tests.support.memory import traced_memory
 
 A, A_SLAVE = BrokerIdentity("c", "a", "10.0.0.1:1", 0), BrokerIdentity("c", "a", "10.0.0.2:1", 1)
 B = BrokerIdentity("c", "b", "10.0.0.3:1", 0)
@@ -376,12 +377,12 @@ def test_memory_of_removed_brokers_is_freed():
     connection = Connection()
     tracemalloc.start()
     try:
-        before, _ = tracemalloc.get_traced_memory()
+        before = traced_memory()
         for number in range(4):
             broker = BrokerIdentity("c", f"x{number}", f"10.0.0.9:{number}", 0)
             enter(routes, broker, topics(*(f"{number}-{index}" for index in range(5_000))), connection)
         routes.channel_closed(connection)
-        after, _ = tracemalloc.get_traced_memory()
+        after = traced_memory()
     finally:
         tracemalloc.stop()
     assert routes.topics() == ["T"]

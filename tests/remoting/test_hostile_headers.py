@@ -20,6 +20,7 @@ from pocketmq.remoting.headers.topic import TopicRequestHeader
 from pocketmq.runtime.peer_text import REMARK_SIZE_MAX
 from tests.remoting.declared import REQUEST_HEADERS, BinaryHeader
 from tests.remoting.strategies import headers
+from tests.support.memory import traced_memory
 
 FIELDS = {"extFields": {"topic": "t"}, "flag": 0, "language": "JAVA", "opaque": 5, "version": 401}
 FIELDS_TEXT = json.dumps(FIELDS, separators=(",", ":"))[1:-1]
@@ -337,7 +338,7 @@ def test_remarks_of_any_length_do_not_leak_memory():
     tracemalloc.start()
     for number in range(60):
         answer(number)
-    left, _ = tracemalloc.get_traced_memory()
+    left = traced_memory()
     tracemalloc.stop()
     assert left < 300_000
 

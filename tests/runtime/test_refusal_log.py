@@ -6,6 +6,7 @@ import tracemalloc
 import pytest
 
 from pocketmq.runtime.refusal_log import CAUSES_MAX, RefusalLog
+from tests.support.memory import traced_memory
 
 
 class Seconds:
@@ -61,7 +62,7 @@ def test_causes_beyond_the_limit_are_counted_as_one(caplog, now):
     tracemalloc.start()
     for number in range(20_000):
         refusals.refused(f"cause {number}" * 20, "refused")
-    assert tracemalloc.get_traced_memory()[0] < 500_000
+    assert traced_memory() < 500_000
     tracemalloc.stop()
     now.value += 61
     caplog.set_level(logging.WARNING)

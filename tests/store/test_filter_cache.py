@@ -10,6 +10,7 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.queue.filter_cache import PAGE_SIZE, PAGES_MAX
 from pocketmq.store.queue.record_filter import RecordFilter
 from tests.store.stores import message, open_store
+from tests.support.memory import traced_memory
 
 BIG = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 2000}
 
@@ -103,7 +104,7 @@ def test_memory_of_reads_with_large_properties_is_bounded() -> None:
     store.dispatch()
     tracemalloc.start()
     assert len(wanted(store, Saying("filler"))) == count
-    held, _ = tracemalloc.get_traced_memory()
+    held = traced_memory()
     tracemalloc.stop()
     assert held < 1_000_000  # of 45 MB that were read
     assert wanted(store, Saying("\x02number\x011234\x02")) == [1234]

@@ -7,11 +7,11 @@ import pytest
 
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
-from pocketmq.store.disk.open_files import resident_memory
 from pocketmq.store.format.layout import BLANK_MAGIC_CODE, BLANK_STRUCT
 from pocketmq.store.format.message import Message
 from pocketmq.store.format.record import BadRecordError, check_record, encode_record, is_blank, record_size, topic_part
 from pocketmq.store.offline.log_walk import UNWRITTEN, LogWalk, first_valid
+from tests.support.memory import resident_memory
 
 FILE_SIZE = 4096
 

@@ -12,12 +12,13 @@ import pytest
 from pocketmq.store.disk import open_files as open_files_module
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.mapped_file_queue import MappedFileQueue
-from pocketmq.store.disk.open_files import LOG_TAIL_KEPT, OpenFiles, resident_memory
+from pocketmq.store.disk.open_files import LOG_TAIL_KEPT, OpenFiles
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_DTYPE
 from pocketmq.store.queue.queue_checksums import SumCheck, take
 from pocketmq.store.recovery import clean_stop
 from tests.store.descriptors import descriptors
 from tests.store.stores import message, open_store, records
+from tests.support.memory import resident_memory
 
 FILE_SIZE = 8 << 20
 TMPFS = Path("/dev/shm")
@@ -99,11 +100,11 @@ def test_resident_memory_stays_bounded_while_a_log_grows_and_is_read(tmp_path: P
         row.append(b"x" * FILE_SIZE)
         row.flush()
         open_files.release_memory(row.files, bound)
-        highest = max(highest, resident_memory())
+        highest = max(highest, open_files_module.resident_memory())
     for file in row.files:
         assert file.array.all()
         open_files.release_memory(row.files, bound)
-        highest = max(highest, resident_memory())
+        highest = max(highest, open_files_module.resident_memory())
     assert highest <= bound + FILE_SIZE < 40 * FILE_SIZE
 
 

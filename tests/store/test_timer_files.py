@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pocketmq.store.disk import open_files
 from pocketmq.store.disk.file_disk import FileDisk
 from pocketmq.store.disk.memory_disk import MemoryDisk
-from pocketmq.store.disk.open_files import resident_memory
 from pocketmq.store.format.layout import TIMER_LOG_UNIT_DTYPE, TIMER_MARK_POSITION, TIMER_MARK_STRUCT, TIMER_WHEEL_SLOT_DTYPE
 from pocketmq.store.timer.timer_checkpoint import TimerCheckpoint, TimerState, checkpoint_problems
 from pocketmq.store.timer.timer_log import TimerLog, Units, joined
 from pocketmq.store.timer.timer_wheel import TimerSlot, TimerWheel
 from tests.store.power_cut_disk import PowerCutDisk
+from tests.support.memory import resident_memory
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * 52 + 16 + 30  # one more unit would fit, but not the blank behind it
@@ -125,14 +126,14 @@ def test_little_of_a_long_log_is_resident_while_it_is_written_and_read(tmp_path:
     before = highest = resident_memory()
     while log.end < 64 << 20:
         log.append(data)
-        highest = max(highest, resident_memory())
+        highest = max(highest, open_files.resident_memory())
     seen = 0
     for _, units in log.windows():
         seen += int((units["record_size"] == 300).sum())
-        highest = max(highest, resident_memory())
+        highest = max(highest, open_files.resident_memory())
     assert seen >= (64 << 20) // 52 - 8192
     assert log.valid_end(1 << 62, NOW + 1) > 0
-    assert max(highest, resident_memory()) < before + (24 << 20)
+    assert max(highest, open_files.resident_memory()) < before + (24 << 20)
     log.close()
 
 
