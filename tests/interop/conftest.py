@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.admin.api import client as admin_client
 from tests.interop import toolchain
 from tests.interop.driver import Driver
 from tests.interop.drivers import CLIENTS, SKIPPED, Drivers, needed, toolchain_missing
@@ -45,6 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason in sorted(SKIPPED):
         terminalreporter.write_line(f"INTEROP TESTS SKIPPED: {reason}", red=True, bold=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_commands() -> Iterator[None]:
+    """Commands in this process wait long for an answer: a JVM that has just started is slow beside a heavy load."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admin_client, "TIMEOUT_S", PATIENCE_S)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -68,11 +68,11 @@ class Caller(Protocol):
 class AdminClient:
     """Connections of one command. Enter it inside a running loop."""
 
-    def __init__(self, namesrv_addresses: Sequence[str], access: Access = PLAIN, timeout_s: float = TIMEOUT_S) -> None:
-        """`timeout_s`: for each request without a time limit of its own."""
+    def __init__(self, namesrv_addresses: Sequence[str], access: Access = PLAIN, timeout_s: float | None = None) -> None:
+        """`timeout_s`: for each request without a time limit of its own; None: TIMEOUT_S."""
         self.namesrv_addresses = list(namesrv_addresses)
         self.access = access
-        self.timeout_s = timeout_s
+        self.timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
         self._remoting = access.client()
         self.known_cluster_info: ClusterInfo | None = None
         """The clusters and their brokers, if they were fetched already."""
