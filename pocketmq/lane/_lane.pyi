@@ -12,13 +12,13 @@ class Lane:
         cls,
         cells: dict[tuple[str, int], Any],
         store_host: bytes,
-        properties: Sequence[bytes],
+        properties: tuple[Sequence[bytes], Sequence[bytes]],
         added: bytes,
         sizes: tuple[int, int, int],
         json: Sequence[bytes],
         binary: tuple[bytes, bytes],
     ) -> Lane: ...
-    def learn(self, topic: str, keys: Sequence[tuple[str, int]]) -> None: ...
+    def learn(self, topic: str, keys: Sequence[tuple[str, int]], read_count: int) -> None: ...
     def serve(
         self,
         data: bytes,
@@ -28,6 +28,16 @@ class Lane:
         store_time_ms: int,
         records: list[bytes],
         answers: list[bytes | memoryview],
+    ) -> tuple[int, int, str | None]: ...
+    def copy(
+        self,
+        file: memoryview,
+        positions: Sequence[int],
+        delivery: tuple[int, int],
+        offset: int,
+        room: int,
+        store_time_ms: int,
+        records: list[bytes],
     ) -> tuple[int, int, str | None]: ...
     def append(
         self,

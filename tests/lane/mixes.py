@@ -3,8 +3,8 @@
 import json
 import random
 import sys
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
 
 from pocketmq.remoting.codes import JSON, ROCKETMQ, RequestCode
@@ -12,6 +12,8 @@ from pocketmq.remoting.command import encode_request
 from pocketmq.remoting.frame import frame_head
 from pocketmq.remoting.header import ext_map
 from pocketmq.remoting.headers.send import SendMessageRequestHeader
+from pocketmq.store.format.message import Message
+from pocketmq.store.format.record import encode_record, record_size, topic_part
 from tests.broker.data_path import pull_header, send_header
 
 CODES = [RequestCode.SEND_MESSAGE_V2] * 4 + [RequestCode.SEND_MESSAGE]
@@ -32,6 +34,11 @@ RARE = _entries(
     "TRAN_MSG=true|TRAN_MSG=false|WAIT=false|WAIT=True|CLUSTER=other|POP_CK=0 1 2 3 4 5 6 7|_SYS_MSG_PRIORITY_=2|"
     "__LITE_TOPIC=l|SOME_NEW_ONE=1|INNER_MULTI_DISPATCH=x|TIMER_NEW=1|_own=1|UPPER=1|a=|=b|z\0=1"
 )
+IN_COPIES = _entries(
+    "note=PMQ_1|PMQ_OWN=1|myQUEUE_MS=1|__CRC32#=7|INNER_MULTI_QUEUE_OFFSET=1|TIMER_ROLL_TIMES=2|"
+    "WAIT=false|TRAN_MSG=false|_own=1|UPPER=1|a=b\x01c|CLUSTER=other|a="
+)
+"""Properties of a message that is due later, with which its copy needs a decision."""
 ODD_VALUES = ["", "x", " 1", "1 ", "+1", "01", "-0", "1.0", "true", "false", "null", "2147483648", "9" * 30]
 
 
@@ -72,6 +79,26 @@ def _send(rng: random.Random, opaque: int) -> bytes:
     )
     flag = rng.choice([0, 1, 2, 3, 4, -1]) if is_odd and rng.random() < 0.3 else rng.choice([0, 0, 0, 0, 2])
     return framed(rng, rng.choice(CODES), header, body, opaque, flag, is_odd=is_odd)
+
+
+def timers(seed: int, due_ms: Sequence[int]) -> Iterator[bytes]:
+    """Yield frames endlessly with messages that are due at one of these times, the copies of most of which are ordinary.
+    Some of the last time are cancelled."""
+    rng = random.Random(seed)
+    for opaque in count(1):
+        is_odd = rng.random() < 0.03
+        entries = list(dict(rng.sample(ORDINARY, rng.randrange(1, 5))).items())
+        if is_odd:
+            entries.insert(rng.randrange(len(entries) + 1), rng.choice(IN_COPIES))
+        entries.append(("TIMER_DELIVER_MS", str(rng.choice(due_ms))))
+        if is_odd and entries[-1][1] == str(due_ms[-1]):
+            entries.append(("TIMER_DEL_UNIQKEY", "7F0001"))
+        text = "\x02".join(f"{name}\x01{value}" for name, value in entries) + rng.choice(["", "\x02"])
+        header = send_header(
+            text, topic=rng.choice(ODD_TOPICS if is_odd else TOPICS), queue_id=rng.choice([0, 0, 1, 2, 3]),
+            sys_flag=rng.choice([0, 0, 1, 0x300]), flag=rng.choice([0, 7]), reconsume_times=rng.choice([None, 3]),
+        )  # fmt: skip
+        yield b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, rng.randbytes(rng.randrange(1, 300)), opaque))
 
 
 def _properties(rng: random.Random, is_odd: bool) -> str | None:
@@ -149,11 +176,20 @@ def _json(rng: random.Random, code: int, ext: dict[str, str], opaque: int, flag:
     return text.encode()
 
 
-def write_seeds(folder: Path, count: int = 1000) -> None:
-    """Write reads of a few requests each, with which a fuzzer starts."""
-    frames = requests(1)
-    for number in range(count):
+def waited_record(properties: str) -> bytes:
+    """Return the record of a message that waits."""
+    message = Message("rmq_sys_wheel_timer", 0, b"body", bytes(8), bytes(8), properties_bytes=properties.encode())
+    magic_code, topic = topic_part(message.topic.encode())
+    return encode_record(message, magic_code, topic, record_size(message, len(topic)), 7, 9000, 1_700_000_000_000)
+
+
+def write_seeds(folder: Path, seeds: int = 1000) -> None:
+    """Write reads of a few requests each, and records of messages that wait, with which a fuzzer starts."""
+    frames, rng = requests(1), random.Random(1)
+    for number in range(seeds):
         (folder / f"seed{number}").write_bytes(b"".join(islice(frames, 1 + number % 4)))
+        waiting = f"REAL_TOPIC\x01T\x02REAL_QID\x01{rng.randrange(5)}\x02{_properties(rng, number % 4 == 0) or ''}"
+        (folder / f"waited{number}").write_bytes(waited_record(waiting))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import encode_request
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader
 from tests.broker.data_path import pull_header, send_header
-from tests.lane.mixes import requests
+from tests.lane.mixes import requests, timers
 from tests.lane.twins import Twins, needs_lane
 from tests.support.amount import cases
 
@@ -152,4 +152,38 @@ async def test_held_requests_are_answered_when_the_lane_stores_a_message_for_the
     assert set(await send(2, 12)) == {0, 2}, "the pop is answered"
     assert twins.laned.in_lane > before
     twins.compare_files()
+    twins.close()
+
+
+async def test_copies_of_many_timers_that_are_due_at_once_have_the_same_bytes():
+    """The second ones are due when a topic has fewer queues that are read, and another topic is gone."""
+    twins = Twins(mapped_file_size_commit_log=1 << 19)
+    sides = (twins.twin, twins.laned)
+    now_ms = twins.twin.path.clock.message_time_ms()
+    frames = timers(11, (now_ms + 5_000, now_ms + 9_000, now_ms + 13_000))
+    for _ in range(80):
+        await twins.receive(0, b"".join(itertools.islice(frames, 50)))
+        twins.end_turn()
+
+    async def deliver(ms: int) -> int:
+        before = twins.laned.copied
+        twins.advance(ms)
+        while not all(side.services.delays.is_idle for side in sides):
+            await asyncio.sleep(0)
+            for side in sides:
+                side.services.turn.run()
+        twins.end_turn()
+        twins.compare_files()
+        return twins.laned.copied - before
+
+    for side in sides:
+        side.services.delays._work._budget_s = 0.0  # a turn ends after each step
+        side.services.delays.start()
+    assert await deliver(5_000) > 800
+    for side in sides:
+        side.services.topics.update(TopicConfig("T", read_queue_nums=2, write_queue_nums=4))
+        side.services.topics.delete("Narrow")
+    assert await deliver(4_000) > 100
+    assert await deliver(4_000) == 0, "keys of cancelled ones are compared in Python"
+    assert not any(side.services.timer_messages.count() for side in sides)
     twins.close()

@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 import termios
+from collections.abc import Sequence
 from itertools import count
 from math import inf
 from time import monotonic
@@ -18,6 +19,7 @@ import pytest
 
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.lane import ordinary_sends
+from pocketmq.broker.lane.copies import OrdinaryCopies
 from pocketmq.broker.lane.sockets import LaneSockets
 from pocketmq.broker.stats.samples import NUMS, SIZE
 from pocketmq.lane import compiled_lane
@@ -169,10 +171,14 @@ class Side:
         """Number of bytes that the lane served."""
         self.in_sockets = 0
         """Bytes of the records of requests that came through no channel."""
+        self.copied = 0
+        """Number of due messages that the lane delivered."""
         if with_lane:
             lane, _ = compiled_lane()
             self._sends = ordinary_sends(services, lane, self.channels, FRAME_SIZE_MAX)
             self.channels.lane = self._serve
+            self._copies = OrdinaryCopies(services, self._sends)
+            services.delays.sink.put_alike = self._copy
             if with_sockets:
                 self._sockets = LaneSockets(self._serve_ready, lane.Sockets, services.turn, services.clock)
                 self.channels.use(self._sockets)
@@ -187,6 +193,11 @@ class Side:
         used = self._sends.serve(channel, data, out)
         self.in_lane += used
         return used
+
+    def _copy(self, physical_offsets: Sequence[int], now_ms: int) -> int:
+        count = self._copies.put(physical_offsets, now_ms)
+        self.copied += count
+        return count
 
     def _serve_ready(self, sockets: Any, now_s: float) -> Any:
         tail = self.services.store.commit_log.tail

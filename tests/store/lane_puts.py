@@ -21,9 +21,10 @@ class SimulatedLane:
         assert compiled is not None, why
         sizes = (store.config.max_message_size, 1 << 24, 1 << 24)
         pieces, binary = [b""] * 5, (b"", b"")
-        self._lane = compiled.Lane(log.tail.queue_offsets.cells, HOST, _PROPERTIES, b"CLUSTER\x01c", sizes, pieces, binary)
+        cells, properties = log.tail.queue_offsets.cells, (_PROPERTIES, _PROPERTIES)
+        self._lane = compiled.Lane(cells, HOST, properties, b"CLUSTER\x01c", sizes, pieces, binary)
         for topic in topics:
-            self._lane.learn(topic, [(topic, queue_id) for queue_id in range(3)])
+            self._lane.learn(topic, [(topic, queue_id) for queue_id in range(3)], 3)
         log.tail.use_lane(self._lane)
 
     def put(self, message: Message) -> PutResult | None:

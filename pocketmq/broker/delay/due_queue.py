@@ -112,6 +112,15 @@ class DueQueue:
         """The earliest due time, also of messages that wait for another attempt; FAR_MS without a message."""
         return min((self.due_ms, *(timer.due_ms for timer in self._waiting)))
 
+    def first(self, until_ms: int, count_max: int) -> list[NearTimer]:
+        """Return the first messages due by `until_ms`, at most `count_max`, in their order; perhaps not all."""
+        row, heap, moved = self._row, self._heap, list[NearTimer]()
+        while heap and heap[0].due_ms <= until_ms and len(moved) < count_max and not (row and row[0] < heap[0]):
+            moved.append(heapq.heappop(heap))
+        row.extendleft(reversed(moved))
+        found = islice(row, count_max)
+        return [timer for timer in found if timer.due_ms <= until_ms and not (heap and heap[0] < timer)]
+
     def pop(self) -> NearTimer:
         """Remove and return the first message."""
         row, heap = self._row, self._heap

@@ -31,6 +31,8 @@ BUDGET_S: Final = 0.0005
 """Time that one turn of the loop spends on delivery. A longer one delivers bursts sooner but delays sends."""
 TIMED_EVERY: Final = 8
 """Number of deliveries between two readings of the clock."""
+ALIKE_MIN, ALIKE_MAX = 16, 48
+"""Numbers of messages due at once that are delivered together."""
 REFUSED_MAX: Final = 8
 """Number of refused messages waiting for another attempt at which no further ones are tried."""
 FAR_BYTES, FAR_MAX = 1 << 20, 100
@@ -179,6 +181,7 @@ class DelayEngine:
         """Deliver due messages and load the next ones. Return when more are to be loaded; None if the time was used up."""
         until_ms, waiting = now_ms + LOADED_AHEAD_MS + self._context.steps.ahead_ms, self._waiting
         waiting_max = self.sink.under_way_max or REFUSED_MAX
+        may_be_alike = self.sink.put_alike is not None
         while len(waiting) < waiting_max:
             source, due_ms, next_ms = self._first()
             loaded_to_ms = source.loaded_to_ms if due_ms <= now_ms else 0
@@ -197,10 +200,12 @@ class DelayEngine:
                 next_ms = min(next_ms, loaded_to_ms, now_ms)
             self._turn.arm()
             self._touched.add(source)
-            for _ in range(TIMED_EVERY):
-                self._deliver(source, source.pop(), now_ms)
-                if source.near.due_ms > next_ms or len(waiting) >= waiting_max:
-                    break
+            may_be_alike = may_be_alike and self._deliver_alike(source, next_ms, now_ms)
+            if not may_be_alike:
+                for _ in range(TIMED_EVERY):
+                    self._deliver(source, source.pop(), now_ms)
+                    if source.near.due_ms > next_ms or len(waiting) >= waiting_max:
+                        break
             if self._clock.monotonic() >= end_s:
                 return None
         return FAR_MS
@@ -230,7 +235,29 @@ class DelayEngine:
                 next_ms = due_ms
         return found, found_ms, next_ms
 
-    # --- one message ------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    def _deliver_alike(self, source: Source[Any], until_ms: int, now_ms: int) -> bool:
+        """Deliver several messages due by `until_ms` together, if the sink can; return whether it did."""
+        put_alike = self.sink.put_alike
+        dues: Sequence[Due] = () if put_alike is None else source.alike(until_ms, ALIKE_MAX)
+        if put_alike is None or len(dues) < ALIKE_MIN:
+            return False
+        count = put_alike([due.physical_offset for due in dues], now_ms)
+        if not count:
+            return False
+        self._copies_end = self._tail.end_offset
+        source.delivered_total += count
+        for _ in range(count):
+            due = source.pop()
+            self._note_read(due.physical_offset)
+            source.delivered((now_ms - due.due_ms) / 1000)
+        return True
+
+    def _note_read(self, physical_offset: int) -> None:
+        if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
+            self._far_count += 1
+        self._read_at = physical_offset
 
     def _deliver(self, source: Source[Any], due: Due, now_ms: int) -> None:
         """Put the copy, or let the message wait. One that can never be delivered is logged and dropped."""
@@ -238,9 +265,7 @@ class DelayEngine:
         if sink.under_way_max and sink.waits(physical_offset):
             self._wait(source, due)
             return
-        if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
-            self._far_count += 1
-        self._read_at = physical_offset
+        self._note_read(physical_offset)
         try:
             message = source.copy(due, now_ms)
         except ValueError as error:

@@ -172,6 +172,9 @@ class LevelSource(ConfigManager):
         self.due_ms = self._heads[0].due_ms if self._heads else FAR_MS
         return due
 
+    def alike(self, until_ms: int, count_max: int) -> Sequence[DueLevelMessage]:
+        return ()
+
     def copy(self, due: DueLevelMessage, now_ms: int) -> Message | None:
         cancelled_end = self._cancelled.end_of(due.level, due.queue_offset)
         if cancelled_end is not None:

@@ -212,6 +212,12 @@ class WheelSource:
         self._roll_refusal = None
         return is_loaded
 
+    def alike(self, until_ms: int, count_max: int) -> Sequence[NearTimer]:
+        near = self._near
+        timers, cancelled = near.first(until_ms, count_max), near.cancelled
+        # Without cancelled ones, whose keys are in the records.
+        return timers if cancelled.keys().isdisjoint(timer.out_ms for timer in timers) else ()
+
     def copy(self, due: NearTimer, now_ms: int) -> Message | None:
         view, position = record_at(self._store, due.physical_offset)
         cancelled = self._near.cancelled.get(due.out_ms)

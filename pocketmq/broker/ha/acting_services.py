@@ -12,7 +12,7 @@ when it returns.
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -55,6 +55,7 @@ class RevivingSink:
 
     def __init__(self, context: Context, bridge: EscapeBridge) -> None:
         self.under_way_max: int | None = WAITING_MAX
+        self.put_alike: Callable[[Sequence[int], int], int] | None = None
         self._context = context
         self._bridge = bridge
         self._topic = REVIVE_TOPIC_PREFIX + context.config.broker_cluster_name

@@ -7,7 +7,7 @@ has stored it. If it is stored but the answer is lost, it is sent again, so it m
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
@@ -64,6 +64,7 @@ class EscapeBridge:
     """A `CopySink` that sends each copy to another broker."""
 
     under_way_max: int | None = UNDER_WAY_MAX
+    put_alike: Callable[[Sequence[int], int], int] | None = None
 
     def __init__(self, config: BrokerConfig, registration: Registration, client: RemotingClient, clock: Clock) -> None:
         self._config = config

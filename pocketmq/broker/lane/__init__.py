@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pocketmq.broker.lane.copies import OrdinaryCopies
 from pocketmq.broker.lane.pulls import OrdinaryPulls
 from pocketmq.broker.lane.sends import OrdinarySends
 from pocketmq.broker.lane.sockets import LaneSockets
@@ -19,5 +20,6 @@ def use_lane(channels: Channels, services: Services, compiled: Any, frame_size_m
     """Let the compiled lane serve the ordinary requests of `channels`, and read and write their plain connections."""
     sends = ordinary_sends(services, compiled, channels, frame_size_max)
     channels.lane = sends.serve
+    services.delays.sink.put_alike = OrdinaryCopies(services, sends).put
     if hasattr(compiled, "Sockets"):  # only on Linux
         channels.use(LaneSockets(sends.serve_ready, compiled.Sockets, services.turn, services.clock))

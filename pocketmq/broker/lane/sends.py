@@ -13,6 +13,7 @@ from typing import Any, Final
 from pocketmq.broker.handlers.send import RARE_PROPERTIES
 from pocketmq.broker.lane.template import MARKS, encoded, pieces
 from pocketmq.broker.names import POP_CK, SYSTEM_PREFIX, WAIT
+from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
 from pocketmq.broker.put.put import CLUSTER
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE
@@ -22,7 +23,7 @@ from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT
 from pocketmq.remoting.server import Channel
-from pocketmq.store.format.properties import KEYS, TAGS, UNIQ_KEY
+from pocketmq.store.format.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY
 
 log = logging.getLogger("broker")
 
@@ -34,6 +35,8 @@ PLAIN_PROPERTIES: Final = frozenset(
 ) - RARE_PROPERTIES - {POP_CK, CLUSTER}  # fmt: skip
 """RocketMQ's own properties with which a message can be ordinary. Names with a lower-case letter that do not begin with an
 underscore are users' own and ordinary, too; the lane takes no message with any other name."""
+WAITED_PROPERTIES: Final = PLAIN_PROPERTIES | DELAYING_PROPERTIES | {CLUSTER, REAL_TOPIC, REAL_QID, TIMER_OUT_MS}
+"""The same for the record of a message that waited for its time."""
 
 _HOST_SIZE: Final = 8
 _HEAD_SIZE: Final = 8
@@ -56,7 +59,8 @@ class OrdinarySends:
         self._tail = self._log.tail
         self._known: set[str] = set()
         self._store_host, self._trace_on = b"", True
-        self._lane: Any = None
+        self.lane: Any = None
+        """The compiled lane, or None while it can serve nothing."""
         self._late_s = inf  # a send that has waited longer in its turn is refused
         self._checked_s = -inf  # start of the turn for which `_is_ready` holds
         self._is_ready = False
@@ -74,7 +78,7 @@ class OrdinarySends:
         store_time_ms = max(self._clock.message_time_ms(), commit_log.last_store_timestamp_ms)
         while True:
             offset = tail.end_offset
-            used, end_offset, unknown = self._lane.serve(
+            used, end_offset, unknown = self.lane.serve(
                 data[served:] if served else data, channel.host_bytes, offset, commit_log.plain_end - offset, store_time_ms,
                 tail.unwritten, out,
             )  # fmt: skip
@@ -83,7 +87,7 @@ class OrdinarySends:
                 if end_offset > tail.write_beyond:
                     tail.write()
                 served += int(used)
-            if unknown is None or not self._learn(unknown):
+            if unknown is None or not self.learn(unknown):
                 return served
 
     def serve_ready(self, sockets: Any, now_s: float) -> Any:
@@ -94,7 +98,7 @@ class OrdinarySends:
             return sockets.next()
         store_time_ms = max(self._clock.message_time_ms(), commit_log.last_store_timestamp_ms)
         end_offset, found = sockets.serve(
-            self._lane, offset, commit_log.plain_end - offset, store_time_ms, tail.write_beyond, late_s, tail.unwritten
+            self.lane, offset, commit_log.plain_end - offset, store_time_ms, tail.write_beyond, late_s, tail.unwritten
         )
         if end_offset != offset:
             commit_log.last_store_timestamp_ms, tail.end_offset, tail.has_units = store_time_ms, end_offset, True
@@ -122,38 +126,38 @@ class OrdinarySends:
         if services.store_host is not self._store_host or config.trace_on != self._trace_on:
             self._renew()
         is_usual = not (config.trace_topic_enable or config.start_accept_send_request_time_stamp)
-        return is_usual and self._lane is not None and config.broker_permission & PERM_WRITE != 0
+        return is_usual and self.lane is not None and config.broker_permission & PERM_WRITE != 0
 
     def _renew(self) -> None:
         """Make a new lane with the present template of answers. A store host with an IPv6 address gets no lane."""
         services, tail = self._services, self._tail
         tail.use_lane(None)
         services.stats.use_lane(None)
-        self._store_host, self._trace_on, self._lane = services.store_host, services.config.trace_on, None
+        self._store_host, self._trace_on, self.lane = services.store_host, services.config.trace_on, None
         self._known.clear()
         if len(services.store_host) != _HOST_SIZE:
             return
         config = services.config
         added = f"{CLUSTER}\x01{config.broker_cluster_name}".encode()
-        properties = [name.encode() for name in PLAIN_PROPERTIES]
-        self._lane = self._lane_class(
+        properties = tuple([name.encode() for name in names] for names in (PLAIN_PROPERTIES, WAITED_PROPERTIES))
+        self.lane = self._lane_class(
             tail.queue_offsets.cells, services.store_host, properties, added, self._sizes,
             _json_template(services.store_host, config.region_id, config.trace_on),
             _binary_template(config.region_id, config.trace_on),
         )  # fmt: skip
-        tail.use_lane(self._lane)
-        services.stats.use_lane(self._lane.take_counts)
+        tail.use_lane(self.lane)
+        services.stats.use_lane(self.lane.take_counts)
 
-    def _learn(self, topic: str) -> bool:
+    def learn(self, topic: str) -> bool:
         """Name a topic to the lane. Return False if it does not exist: the Python path creates it, or refuses the send."""
         if self._services.topics.table.get(topic) is None:
             return False
         self._known.add(topic)
-        self._lane.learn(topic, self._queues(topic))
+        self.lane.learn(topic, *self._queues(topic))
         return True
 
-    def _queues(self, topic: str) -> list[tuple[str, int]]:
-        """Return the keys of a topic's queues; none if its messages are never ordinary."""
+    def _queues(self, topic: str) -> tuple[list[tuple[str, int]], int]:
+        """Return the keys of a topic's queues, none if its messages are never ordinary, and the number of those read."""
         services = self._services
         config = services.topics.table.get(topic)
         if (
@@ -163,12 +167,13 @@ class OrdinarySends:
             or topic in services.topics.not_allowed_send_topics
             or not self._log.is_plain_topic(topic)
         ):
-            return []
-        return [(topic, queue_id) for queue_id in range(max(config.write_queue_nums, config.read_queue_nums))]
+            return [], 0
+        count = max(config.write_queue_nums, config.read_queue_nums)
+        return [(topic, queue_id) for queue_id in range(count)], config.read_queue_nums
 
     def _topic_changed(self, topic: str) -> None:
         if topic in self._known:
-            self._lane.learn(topic, self._queues(topic))
+            self.lane.learn(topic, *self._queues(topic))
 
     def _topics_changed(self, topics: Iterable[str]) -> None:
         for topic in topics:

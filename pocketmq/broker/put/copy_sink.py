@@ -1,6 +1,6 @@
 """CopySink: destination of the copies of due messages: a master's own log, or for an acting master another broker."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
 from pocketmq.broker.tables.topic_config import TopicConfigManager
@@ -16,6 +16,9 @@ class CopySink(Protocol):
 
     under_way_max: int | None
     """Number of copies that may be under way at a time; None if each put is decided at once."""
+    put_alike: Callable[[Sequence[int], int], int] | None
+    """Puts copies of the first of some due timer messages, given by physical offsets, at a message time, and returns their
+    number; None if this sink cannot."""
 
     def waits(self, source: Hashable) -> bool:
         """Return whether a copy is under way, so that putting it again would change nothing."""
@@ -28,6 +31,7 @@ class LogSink:
     """Puts copies into this broker's log, each into a queue that its topic has."""
 
     under_way_max: int | None = None
+    put_alike: Callable[[Sequence[int], int], int] | None = None
 
     def __init__(self, store: MessageStore, topics: TopicConfigManager) -> None:
         self._commit_log = store.commit_log

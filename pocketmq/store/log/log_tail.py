@@ -110,6 +110,11 @@ class LogTail:
         return self._undispatched
 
     @property
+    def takes_units(self) -> bool:
+        """Whether units of the compiled lane that are added now can be dispatched as such."""
+        return not self._undispatched
+
+    @property
     def units(self) -> LaneUnits | None:
         """The units of the compiled lane, if they are all that waits."""
         return self._lane if self.has_units and not self._undispatched else None

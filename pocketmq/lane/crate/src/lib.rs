@@ -10,6 +10,8 @@
 #[forbid(unsafe_code)]
 pub mod answer;
 #[forbid(unsafe_code)]
+pub mod copy;
+#[forbid(unsafe_code)]
 pub mod header;
 #[forbid(unsafe_code)]
 pub mod index;
@@ -27,6 +29,8 @@ mod python;
 mod python_sockets;
 #[cfg(feature = "python")]
 mod queues;
+#[forbid(unsafe_code)]
+pub mod record;
 #[forbid(unsafe_code)]
 pub mod serve;
 #[cfg(target_os = "linux")]

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::answer::Templates;
+use crate::copy::Delivery;
 use crate::index_file::IndexFile;
 use crate::properties::Rules;
 use crate::pull::{answer, read_pull, Offsets, PullTemplate, Source};
@@ -25,7 +26,7 @@ impl NextOffsets for Cells<'_, '_> {
     }
 }
 
-/// Bytes used, physical offset of the log's new end, name of an unknown topic.
+/// Bytes used or records copied, physical offset of the log's new end, name of an unknown topic.
 type Served = (usize, i64, Option<String>);
 /// Key of the queue, its new max offset, tags codes, bytes of the records.
 type PyArrival = (Py<PyTuple>, i64, Vec<i64>, i64);
@@ -54,13 +55,13 @@ impl Lane {
 #[pymethods]
 impl Lane {
     /// `cells`: (topic, queue id) -> `NextOffset`, shared with the log's end. `properties`: names of RocketMQ's
-    /// own properties that an ordinary message may have. `added`: the entry added to all properties. `sizes`: maxima of body,
+    /// own properties that an ordinary message may have, when it is sent and when it has waited. `added`: the entry added to all properties. `sizes`: maxima of body,
     /// frame and header. `json`, `binary`: the templates of an answer (`answer::Templates`).
     #[new]
     fn new(
         cells: Py<PyDict>,
         store_host: &[u8],
-        properties: Vec<Vec<u8>>,
+        properties: (Vec<Vec<u8>>, Vec<Vec<u8>>),
         added: Vec<u8>,
         sizes: (usize, usize, usize),
         json: [Vec<u8>; 5],
@@ -76,13 +77,14 @@ impl Lane {
             store_host: store_host.iter().flat_map(|byte| format!("{byte:02X}").into_bytes()).collect(),
         };
         let limits = Limits { body_size_max: sizes.0, frame_size_max: sizes.1, header_size_max: sizes.2 };
-        let server = Server::new(limits, templates, Rules::new(properties, added), host);
+        let server = Server::new(limits, templates, Rules::new(properties.0, properties.1, added), host);
         Ok(Lane { server, queues: Vec::new(), cells, index: None })
     }
 
-    /// Name a topic with the keys (topic, queue id) of its queues; without keys none of its messages is ordinary.
-    fn learn(&mut self, topic: &str, keys: Vec<Py<PyTuple>>) {
-        let number = self.server.learn(topic.as_bytes(), keys.len());
+    /// Name a topic with the keys (topic, queue id) of its queues, of which `read_count` are read; without keys none of its
+    /// messages is ordinary.
+    fn learn(&mut self, topic: &str, keys: Vec<Py<PyTuple>>, read_count: usize) {
+        let number = self.server.learn(topic.as_bytes(), keys.len(), read_count);
         if number == self.queues.len() {
             self.queues.push(Vec::new());
         }
@@ -116,11 +118,38 @@ impl Lane {
         if !self.server.answers.is_empty() {
             answers.append(PyBytes::new(py, &self.server.answers))?;
         }
-        let unknown = match stop {
-            Stop::Done => None,
-            Stop::UnknownTopic(name) => String::from_utf8(name).ok(),
-        };
-        Ok((used, place.physical_offset, unknown))
+        Ok((used, place.physical_offset, unknown(stop)))
+    }
+
+    /// Append the copies of due messages, whose records are at `positions` of a `file` of the log, up to the first that is not
+    /// ordinary. `delivery`: the time, and the precision of the timer wheel, in ms. The rest as `serve`, with the number of
+    /// copies.
+    #[allow(clippy::too_many_arguments)]
+    fn copy(
+        &mut self,
+        file: &Bound<'_, PyAny>,
+        positions: Vec<usize>,
+        delivery: (i64, i64),
+        offset: i64,
+        room: i64,
+        store_time_ms: i64,
+        records: &Bound<'_, PyList>,
+    ) -> PyResult<Served> {
+        let py = file.py();
+        let file = PyBuffer::<u8>::get(file)?;
+        let Some(bytes) = file.as_slice_ptr() else { return Err(PyValueError::new_err("the file must be contiguous")) };
+        let mut place = Place { physical_offset: offset, room, store_time_ms, born_host: b"" };
+        let delivery = Delivery { now_ms: delivery.0, precision_ms: delivery.1.max(1) };
+        self.server.records.clear();
+        let mut offsets = Cells { cells: self.cells.bind(py), queues: &mut self.queues };
+        // SAFETY: the buffer keeps the memory, and nothing writes it while this thread has the interpreter's lock: the log is
+        // written by this thread alone, in calls that do not overlap with this one.
+        let bytes = unsafe { bytes.as_ref() };
+        let (copied, stop) = self.server.copy(bytes, &positions, delivery, &mut place, &mut offsets);
+        if copied > 0 {
+            records.append(PyBytes::new(py, &self.server.records))?;
+        }
+        Ok((copied, place.physical_offset, unknown(stop)))
     }
 
     /// Append the waiting units to their queues in `all`, add those to `dirty`, and add the hashes to `index`. Return whether
@@ -189,6 +218,14 @@ impl Lane {
     /// Forget the waiting units.
     fn clear(&mut self) {
         self.server.clear_units();
+    }
+}
+
+/// The name of the topic that the caller has not named.
+fn unknown(stop: Stop) -> Option<String> {
+    match stop {
+        Stop::Done => None,
+        Stop::UnknownTopic(name) => String::from_utf8(name).ok(),
     }
 }
 
@@ -289,7 +326,7 @@ fn joined<'py, 'a>(py: Python<'py>, size: usize, pieces: impl Iterator<Item = &'
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 6;
+const INTERFACE: u32 = 7;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::answer::{Stored, Templates};
 use crate::header::{read_binary, read_json, u32_at, Head, Names};
 use crate::name::Name;
-use crate::properties::Rules;
+use crate::properties::{Found, Rules};
+use crate::record::{self, Record, FIXED_SIZE};
 use crate::text::{java_hash, key_hash};
 
 const SEND: usize = 10;
@@ -45,10 +46,6 @@ const BROKER_NAME: usize = 13;
 
 const RESPONSE: i32 = 1;
 const ONEWAY: i32 = 2;
-/// Bits of sysFlag with a meaning for the store: transactions, IPv6 hosts, 5.x's batches.
-const SYS_FLAG_NOT_ORDINARY: i32 = 0xFC;
-const MAGIC_CODE: u32 = 0xDAA3_20A7;
-const FIXED_SIZE: usize = 88;
 const PROPERTIES_SIZE_MAX: usize = 32767;
 pub const HOST_SIZE: usize = 8;
 pub const UNIT_SIZE: usize = 20;
@@ -64,12 +61,14 @@ pub struct Limits {
 /// What serving a message needs of its topic. It is found by the name, so that with thousands of topics, whose memory is in no
 /// cache of the processor, there is one place to look at.
 #[derive(Clone, Copy)]
-struct Topic {
+pub(crate) struct Topic {
     number: u32,
     /// Java hash of `topic#`, with which the hash of an index key begins.
     key_prefix: u32,
     /// Number of queues; without any, none of its messages is ordinary.
     queue_count: u32,
+    /// Number of queues that are read.
+    pub(crate) read_count: u32,
 }
 
 /// Account of one queue.
@@ -158,15 +157,15 @@ pub enum Stop {
 
 /// Serves sends, and keeps the units of the records until they are dispatched.
 pub struct Server {
-    limits: Limits,
+    pub(crate) limits: Limits,
     templates: Templates,
-    rules: Rules,
+    pub(crate) rules: Rules,
     store_host: [u8; HOST_SIZE],
-    topics: HashMap<Name, Topic>,
+    pub(crate) topics: HashMap<Name, Topic>,
     /// The queues of each topic, by the topic's number.
     queues: Vec<Vec<Queue>>,
     scratch: Vec<u8>,
-    stored_properties: Vec<u8>,
+    pub(crate) stored_properties: Vec<u8>,
     pub records: Vec<u8>,
     pub answers: Vec<u8>,
     pub units: Vec<Unit>,
@@ -195,12 +194,12 @@ impl Server {
     }
 
     /// Name a topic, and return its number. Without queues none of its messages is ordinary.
-    pub fn learn(&mut self, name: &[u8], queue_count: usize) -> usize {
-        let (count, known) = (queue_count as u32, self.queues.len());
+    pub fn learn(&mut self, name: &[u8], queue_count: usize, read_count: usize) -> usize {
+        let known = self.queues.len();
         let key_prefix = java_hash(java_hash(0, name), b"#");
-        let topic =
-            self.topics.entry(Name::new(name)).or_insert(Topic { number: known as u32, key_prefix, queue_count: count });
-        topic.queue_count = count;
+        let new = Topic { number: known as u32, key_prefix, queue_count: 0, read_count: 0 };
+        let topic = self.topics.entry(Name::new(name)).or_insert(new);
+        (topic.queue_count, topic.read_count) = (queue_count as u32, read_count as u32);
         let number = topic.number as usize;
         if number == known {
             self.queues.push(Vec::new());
@@ -257,27 +256,47 @@ impl Server {
         stop: &mut Stop,
     ) -> Option<()> {
         let message = Message::of(head, body, self.limits.body_size_max)?;
-        let Some(&topic) = self.topics.get(message.topic) else {
-            *stop = Stop::UnknownTopic(message.topic.to_vec());
+        let properties = self.rules.store(message.properties, &mut self.stored_properties)?;
+        let record = Record { fixed: message.fixed(place.born_host, &self.store_host), body, topic: message.topic };
+        let physical_offset = place.physical_offset;
+        let queue_offset = self.append(&record, message.queue_id, &properties, place, offsets, stop)?;
+        if head.flag & ONEWAY == 0 {
+            let stored = Stored { physical_offset, queue_id: message.queue_id, queue_offset };
+            self.templates.push(&mut self.answers, serialize_type, head.opaque, &stored);
+        }
+        Some(())
+    }
+
+    /// Append a record with the properties in `stored_properties`, its unit and its hashes, and return its queue offset.
+    /// None, without any effect, if it is not ordinary or has no room.
+    pub(crate) fn append(
+        &mut self,
+        record: &Record,
+        queue_id: i32,
+        properties: &Found,
+        place: &mut Place,
+        offsets: &mut impl NextOffsets,
+        stop: &mut Stop,
+    ) -> Option<i64> {
+        let Some(&topic) = self.topics.get(record.topic) else {
+            *stop = Stop::UnknownTopic(record.topic.to_vec());
             return None;
         };
-        let queue = u32::try_from(message.queue_id).ok().filter(|queue| *queue < topic.queue_count)?;
+        let queue = u32::try_from(queue_id).ok().filter(|queue| *queue < topic.queue_count)?;
         // The first message of a queue is not ordinary: the broker limits how fast queues are created.
         let next_offset = offsets.next(topic.number as usize, queue as usize).filter(|next| **next > 0)?;
-        let properties = self.rules.store(message.properties, &mut self.stored_properties)?;
         let stored = &self.stored_properties;
-        let size = FIXED_SIZE + body.len() + 1 + message.topic.len() + 2 + stored.len();
+        let size = record.size(stored.len());
         if size as i64 > place.room || stored.len() > PROPERTIES_SIZE_MAX {
             return None;
         }
         let queue_offset = *next_offset;
         *next_offset += 1;
-        let fixed = message.fixed(size, body, queue_offset, place, &self.store_host);
         self.records.reserve(size);
-        self.records.extend_from_slice(&fixed);
-        self.records.extend_from_slice(body);
-        self.records.push(message.topic.len() as u8);
-        self.records.extend_from_slice(message.topic);
+        self.records.extend_from_slice(&record.placed(size, queue_id, queue_offset, place));
+        self.records.extend_from_slice(record.body);
+        self.records.push(record.topic.len() as u8);
+        self.records.extend_from_slice(record.topic);
         self.records.extend_from_slice(&(stored.len() as u16).to_be_bytes());
         self.records.extend_from_slice(stored);
         let prefix = topic.key_prefix;
@@ -298,13 +317,9 @@ impl Server {
             store_time_ms: place.store_time_ms,
             hashes_end: self.hashes.len() as u32,
         });
-        if head.flag & ONEWAY == 0 {
-            let stored = Stored { physical_offset: place.physical_offset, queue_id: message.queue_id, queue_offset };
-            self.templates.push(&mut self.answers, serialize_type, head.opaque, &stored);
-        }
         place.physical_offset += size as i64;
         place.room -= size as i64;
-        Some(())
+        Some(queue_offset)
     }
 
     /// The waiting units by queue.
@@ -421,32 +436,18 @@ impl<'a> Message<'a> {
             flag: head.int32(FLAG)?,
             reconsume_times: head.int32_or(RECONSUME_TIMES, 0)?,
         };
-        (message.sys_flag >= 0 && message.sys_flag & SYS_FLAG_NOT_ORDINARY == 0).then_some(message)
+        record::is_ordinary(message.sys_flag).then_some(message)
     }
 
-    /// The record up to its body.
-    fn fixed(&self, size: usize, body: &[u8], queue_offset: i64, place: &Place, store_host: &[u8]) -> [u8; FIXED_SIZE] {
-        let mut fixed = [0u8; FIXED_SIZE];
-        let mut at = 0;
-        let mut push = |bytes: &[u8]| {
-            fixed[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
-        };
-        push(&(size as u32).to_be_bytes());
-        push(&MAGIC_CODE.to_be_bytes());
-        push(&(crc32fast::hash(body) & 0x7FFF_FFFF).to_be_bytes());
-        push(&self.queue_id.to_be_bytes());
-        push(&self.flag.to_be_bytes());
-        push(&queue_offset.to_be_bytes());
-        push(&place.physical_offset.to_be_bytes());
-        push(&self.sys_flag.to_be_bytes());
-        push(&self.born_ms.to_be_bytes());
-        push(place.born_host);
-        push(&place.store_time_ms.to_be_bytes());
-        push(store_host);
-        push(&self.reconsume_times.to_be_bytes());
-        push(&0i64.to_be_bytes()); // no prepared transaction
-        push(&(body.len() as u32).to_be_bytes());
-        fixed
+    /// The record up to its body, with what does not depend on its place.
+    fn fixed(&self, born_host: &[u8], store_host: &[u8]) -> [u8; FIXED_SIZE] {
+        let mut fixed = [0; FIXED_SIZE];
+        record::set(&mut fixed, record::FLAG, &self.flag.to_be_bytes());
+        record::set(&mut fixed, record::SYS_FLAG, &self.sys_flag.to_be_bytes());
+        record::set(&mut fixed, record::BORN_TIME, &self.born_ms.to_be_bytes());
+        record::set(&mut fixed, record::BORN_HOST, born_host);
+        record::set(&mut fixed, record::STORE_HOST, store_host);
+        record::set(&mut fixed, record::RECONSUME_TIMES, &self.reconsume_times.to_be_bytes());
+        fixed // no prepared transaction
     }
 }

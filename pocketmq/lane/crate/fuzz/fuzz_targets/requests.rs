@@ -1,8 +1,9 @@
-//! Hostile reads: whatever the bytes are, the lane does not panic, and keeps its account of what it served.
+//! Hostile reads and records: whatever the bytes are, the lane does not panic, and keeps its account of what it served.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pocketmq_lane::answer::Templates;
+use pocketmq_lane::copy::Delivery;
 use pocketmq_lane::index::{self, IndexState};
 use pocketmq_lane::properties::Rules;
 use pocketmq_lane::pull::{answer, read_pull, Offsets, Source};
@@ -34,10 +35,11 @@ fn server() -> Server {
         store_host: b"7F00000100002A9F".to_vec(),
     };
     let limits = Limits { body_size_max: 4096, frame_size_max: 1 << 16, header_size_max: 1 << 14 };
-    let allowed = ["KEYS", "TAGS", "UNIQ_KEY", "WAIT"].map(pieces);
-    let mut server = Server::new(limits, templates, Rules::new(allowed, pieces("CLUSTER\u{1}c")), HOST);
+    let sent = ["KEYS", "TAGS", "UNIQ_KEY", "WAIT"].map(pieces).to_vec();
+    let waited = ["KEYS", "TAGS", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS"].map(pieces).to_vec();
+    let mut server = Server::new(limits, templates, Rules::new(sent, waited, pieces("CLUSTER\u{1}c")), HOST);
     for name in ["T", "Narrow"] {
-        server.learn(name.as_bytes(), 4);
+        server.learn(name.as_bytes(), 4, 3);
     }
     server
 }
@@ -86,8 +88,20 @@ fuzz_target!(|data: &[u8]| {
     let (again, _) = server.serve(rest, &mut place, &mut next);
     assert!(again == 0 && place.room == full && next.0 == offsets_before && server.units.len() == units_before);
     if let Stop::UnknownTopic(name) = stop {
-        server.learn(&name, 0);
+        server.learn(&name, 0, 0);
         assert_eq!(server.serve(rest, &mut place, &mut next).0, 0);
+    }
+
+    // The bytes as a file of the log, with records of messages that waited; and what was served, as none of it did.
+    let positions = [0, data.len() / 2, data.len()];
+    let delivery = Delivery { now_ms: i64::MAX, precision_ms: 1000 };
+    let before = (server.records.len(), server.units.len(), place.physical_offset);
+    let (copied, _) = server.copy(data, &positions, delivery, &mut place, &mut next);
+    assert!(copied <= positions.len() && server.units.len() == before.1 + copied);
+    assert_eq!((server.records.len() - before.0) as i64, place.physical_offset - before.2);
+    let stored = server.records.clone();
+    if !stored.is_empty() && copied == 0 {
+        assert_eq!(server.copy(&stored, &[0], delivery, &mut place, &mut next).0, 0);
     }
 
     if let Some(pull) = read_pull(data, 1 << 14, &mut Vec::new()) {
