@@ -21,11 +21,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from rich.table import Table
 
 from bench import apache, wire
+from bench.plot import write_plot
 from bench.run import IDLE_SECONDS, QUEUES, TOPIC, Bench, add_options, anonymous_mb, console, filesystem, joined, opened
 from bench.servers import Contestant, Running, ours, theirs
 from bench.warm_up import described
@@ -60,8 +62,12 @@ GROWTHS = {
     "connections": Growth("connections, one in flight each", "-conns", (1, 64, 1_000, 5_000), ("-window", "1")),
     "held": Growth("held pulls", "-held", (1, 1_000, 10_000)),
 }
+COST = "broker_cpu_us_per_msg"
+PLOTTED = ("topics", "connections")
+Figures = dict[tuple[str, str, int], list[dict[str, Any]]]
+"""Results by column, growth and count."""
 FIGURES = {
-    "CPU us/msg": ("broker_cpu_us_per_msg", ",.1f"),
+    "CPU us/msg": (COST, ",.1f"),
     "msg/s": ("msgs_per_s", ",.0f"),
     "p99 ms": ("p99_ms", ",.1f"),
     "own MB": ("anon_mb", ",.0f"),
@@ -103,13 +109,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="alternating rounds (1)")
     parser.add_argument("--only", choices=GROWTHS, help="run one part only")
     parser.add_argument("--most", type=int, help="leave out larger counts")
+    parser.add_argument("--plot", type=Path, help="SVG to write with the cost over topics and connections (none)")
     parser.add_argument("--apache", metavar="VERSION", help="a peer from 5.x on, such as 5.5.0 (none)")
     add_options(parser)
     options = parser.parse_args()
     columns = [*ours(options.lane), *([theirs(options.apache)] if options.apache else [])]
     growths = [GROWTHS[options.only]] if options.only else list(GROWTHS.values())
     rows = [(growth, count) for growth in growths for count in growth.counts if count <= (options.most or count)]
-    figures: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
+    figures: Figures = defaultdict(list)
     with opened(options) as bench:
         for turn, (growth, count) in itertools.product(range(options.rounds), rows):
             for column in columns[:: 1 if turn % 2 == 0 else -1]:
@@ -125,6 +132,18 @@ def main() -> None:
             shown = (joined((result[key] for result in results), digits) for key, digits in FIGURES.values())
             table.add_row(f"{growth.name}: {count:,}", column.name, *shown)
         console.print(table)
+        if options.plot is not None:
+            lines = {}
+            for growth, column in itertools.product((GROWTHS[name] for name in PLOTTED), columns):
+                if points := points_of(figures, column, growth):
+                    lines[f"{growth.name}, {column.name}"] = points
+            write_plot(options.plot, "CPU of a send", "topics, connections", "us", lines, is_logarithmic=True)
+
+
+def points_of(figures: Figures, column: Contestant, growth: Growth) -> list[tuple[float, float]]:
+    """Return (count, mean CPU us a message) of all measured counts."""
+    measured_counts = [count for count in growth.counts if (column.name, growth.name, count) in figures]
+    return [(count, mean(result[COST] for result in figures[column.name, growth.name, count])) for count in measured_counts]
 
 
 if __name__ == "__main__":

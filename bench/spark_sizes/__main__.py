@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.made_store import make_store
+from bench.plot import write_plot
 from bench.spark_sizes.measure import HEAP_MIB, PARQUET, RANGE, READERS, measure, write_parquet
-from bench.spark_sizes.plot import write_plot
 
 BODY_SIZE: Final = 1024
 FILE_SIZE: Final = 512 << 20

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bench import plot
 from bench.made_store import make_store
-from bench.spark_sizes import damaged, memory, plot
+from bench.spark_sizes import damaged, memory
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -59,3 +60,12 @@ def test_plot_has_a_line_per_reader(tmp_path: Path) -> None:
     assert plot.TOP <= first_y < second_y < plot.HEIGHT - plot.BOTTOM
     texts = [text.text for text in root.iter(f"{SVG}text")]
     assert {"A < B", "GiB", "seconds", "one", "two", "1", "10"} <= set(texts)
+
+
+def test_logarithmic_plot_has_points_of_equal_ratios_at_equal_distances(tmp_path: Path) -> None:
+    path = tmp_path / "plot.svg"
+    points = [(1, 5.0), (100, 6.0), (10_000, 10.0)]
+    plot.write_plot(path, "cost", "topics", "us", {"lane": points}, is_logarithmic=True)
+    (line,) = ET.parse(path).getroot().iter(f"{SVG}polyline")
+    first, second, third = (float(point.split(",")[0]) for point in line.attrib["points"].split())
+    assert first == plot.LEFT and abs((third - second) - (second - first)) < 0.2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.filter import expression_filter
+from pocketmq.broker.filter import consumer_filter, expression_filter
 from pocketmq.remoting.bodies import (
     CheckClientRequestBody,
     ConsumerData,
@@ -21,6 +21,12 @@ SQL = {"expression_type": "SQL92"}
 
 def path_with(**broker):
     return DataPath({"enable_property_filter": True} | broker)
+
+
+@pytest.fixture(autouse=True)
+def bitmaps_have_time(monkeypatch):
+    """Otherwise some are left out on a busy machine."""
+    monkeypatch.setattr(consumer_filter, "BUDGET_S", 60.0)
 
 
 @pytest.fixture

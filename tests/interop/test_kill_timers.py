@@ -41,7 +41,7 @@ MARGIN_MS = 500
 """Time by which the last timer is due after all others: a delay counts from the store time."""
 ONE_IN_FAR, ONE_IN_RECALLS = 5, 8
 RECALLABLE_MAX = 300
-REPEATED_MAX = 100
+REPEATED_MAX = 400
 """Limit of messages delivered in one turn within BUDGET_S, with room for faster machines."""
 
 

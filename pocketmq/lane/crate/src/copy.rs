@@ -12,6 +12,8 @@ const ENTRY_END: u8 = 2;
 /// Property names that only the Python path takes out of a copy begin or end like this.
 const OWN: &[u8] = b"PMQ_";
 const TIMED: &[u8] = b"QUEUE_MS\x01";
+/// Bytes of copies after which no further one is made in a call.
+const SIZE_MAX: usize = 1 << 20;
 
 /// Times of a delivery, for the properties of its copy.
 #[derive(Clone, Copy)]
@@ -49,7 +51,8 @@ impl<'a> Waited<'a> {
 }
 
 impl Server {
-    /// Append the copies of the records at `positions` of `file`, up to the first that is not ordinary; return their number.
+    /// Append the copies of the records at `positions` of `file`, up to the first that is not ordinary, or many bytes; return
+    /// their number.
     pub fn copy(
         &mut self,
         file: &[u8],
@@ -62,7 +65,7 @@ impl Server {
         let mut copied = 0;
         for position in positions {
             let data = file.get(*position..).unwrap_or_default();
-            if self.copy_one(data, delivery, place, offsets, &mut stop).is_none() {
+            if self.records.len() >= SIZE_MAX || self.copy_one(data, delivery, place, offsets, &mut stop).is_none() {
                 break;
             }
             copied += 1;

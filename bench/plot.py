@@ -1,7 +1,8 @@
 """A line plot as SVG, written without a plotting library."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from math import log10
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +15,17 @@ MARKS: Final = 5
 Points = Sequence[tuple[float, float]]
 
 
-def write_plot(path: Path, title: str, x_name: str, y_name: str, lines: Mapping[str, Points]) -> None:
-    """Draw lines from zero on; the horizontal axis is labelled at the points."""
-    x_most = max(x for points in lines.values() for x, _ in points)
+def write_plot(
+    path: Path, title: str, x_name: str, y_name: str, lines: Mapping[str, Points], *, is_logarithmic: bool = False
+) -> None:
+    """Draw lines from zero on; the horizontal axis is labelled at the points, and begins at 1 if it `is_logarithmic`."""
+    scaled: Callable[[float], float] = log10 if is_logarithmic else float
+    x_most = scaled(max(x for points in lines.values() for x, _ in points))
     step = _step(max(y for points in lines.values() for _, y in points))
     y_most = step * MARKS
 
     def x_at(value: float) -> float:
-        return LEFT + value / x_most * (WIDTH - LEFT - RIGHT)
+        return LEFT + scaled(value) / x_most * (WIDTH - LEFT - RIGHT)
 
     def y_at(value: float) -> float:
         return HEIGHT - BOTTOM - value / y_most * (HEIGHT - TOP - BOTTOM)
@@ -36,7 +40,7 @@ def write_plot(path: Path, title: str, x_name: str, y_name: str, lines: Mapping[
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(_text(LEFT - 6, y + 4, f"{number * step:g}", "end"))
     for x in sorted({x for points in lines.values() for x, _ in points}):
-        parts.append(_text(x_at(x), HEIGHT - BOTTOM + 16, f"{x:g}", "middle"))
+        parts.append(_text(x_at(x), HEIGHT - BOTTOM + 16, f"{x:,g}", "middle"))
     for number, (name, points) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         places = [(x_at(x), y_at(y)) for x, y in points]
