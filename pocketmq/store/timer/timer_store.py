@@ -205,7 +205,14 @@ class TimerStore:
             self._log.sync_from(0)
         for units in overdue:
             times = np.full(len(units), self.read_time_ms)
-            self._append(times, unit_dues(units), units["write_time_ms"].astype(np.int64), units["magic"], units)
+            # A unit that Apache rolled has no due time: it is that of its record.
+            self._append(
+                times,
+                units["rolled_due_ms"].astype(np.int64),
+                units["write_time_ms"].astype(np.int64),
+                units["magic"],
+                units,
+            )
         return self._newest[0]
 
     def _mend_chains(self, units: Units, rows: Numbers, previous: Numbers) -> int:
