@@ -14,8 +14,10 @@ from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers.send import SendMessageRequestHeaderV2
 from pocketmq.remoting.headers.topic import TopicRequestHeader
+from pocketmq.runtime.clock import VirtualClock
 from pocketmq.store.disk.file_disk import FileDisk
 from tests.broker.running import ask, connected, running_broker, running_namesrv, until
+from tests.broker.timed import DAY
 from tests.golden.golden_files import unpack_golden
 from tests.store_tools.made_stores import verified
 
@@ -111,24 +113,25 @@ async def test_a_healthy_store_is_valid_and_opens_without_a_warning(
     await check_is_silent(root, caplog, role="SLAVE" if make is slave else "ASYNC_MASTER")
 
 
+@pytest.mark.parametrize("days", [0.1, 1.1, 6.9, 7.1, 8.1, 8.9, 9.1, 60])
 @pytest.mark.parametrize("name", ["v4_clean", "v5_clean"])
 async def test_a_store_of_apache_is_valid_and_opens_without_a_warning(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, days: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """`days`: how long it stood still. The wheel of 5.5.0 reaches back seven days; rolled units lie a day or two ahead."""
     root = unpack_golden(name, tmp_path)
+    clock = VirtualClock(int.from_bytes((root / "checkpoint").read_bytes()[:8], "big") + int(days * DAY))
     lines = (tmp_path / "broker.conf").read_text().splitlines()
     conf = dict(line.split("=", 1) for line in lines if "=" in line)
     files = {name: int(conf[key]) for key, name in FILE_SIZES.items() if key in conf}
-    await check_is_silent(root, caplog, files=files)
+    await check_is_silent(root, caplog, files=files, clock=clock)
 
 
-async def check_is_silent(
-    root: Path, caplog: pytest.LogCaptureFixture, role: str = "ASYNC_MASTER", files: dict[str, int] | None = None
-) -> None:
+async def check_is_silent(root: Path, caplog: pytest.LogCaptureFixture, role: str = "ASYNC_MASTER", **how: Any) -> None:
     for _ in range(2):
         found = await asyncio.to_thread(verified, root)
         assert (found.exit_code, dict(found.findings.counts)) == (0, {})
         caplog.clear()
-        async with broker_on(root, role=role, files=files, broker_id=int(role == "SLAVE")):
+        async with broker_on(root, role=role, broker_id=int(role == "SLAVE"), **how):
             pass
         assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
