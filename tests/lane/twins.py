@@ -178,7 +178,7 @@ class Side:
             self._sends = ordinary_sends(services, lane, self.channels, FRAME_SIZE_MAX)
             self.channels.lane = self._serve
             self._copies = OrdinaryCopies(services, self._sends)
-            services.delays.sink.put_alike = self._copy
+            services.delays.sink.put_together = self._copy
             if with_sockets:
                 self._sockets = LaneSockets(self._serve_ready, lane.Sockets, services.turn, services.clock)
                 self.channels.use(self._sockets)

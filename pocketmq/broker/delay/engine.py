@@ -31,8 +31,9 @@ BUDGET_S: Final = 0.0005
 """Time that one turn of the loop spends on delivery. A longer one delivers bursts sooner but delays sends."""
 TIMED_EVERY: Final = 8
 """Number of deliveries between two readings of the clock."""
-ALIKE_MIN, ALIKE_MAX = 16, 48
-"""Numbers of messages due at once that are delivered together."""
+TOGETHER_MIN, TOGETHER_MAX = 16, 48
+"""Numbers of messages due at once that are delivered together. Fewer often come beside requests of the same turn, whose
+records would have to be read again."""
 REFUSED_MAX: Final = 8
 """Number of refused messages waiting for another attempt at which no further ones are tried."""
 FAR_BYTES, FAR_MAX = 1 << 20, 100
@@ -181,7 +182,7 @@ class DelayEngine:
         """Deliver due messages and load the next ones. Return when more are to be loaded; None if the time was used up."""
         until_ms, waiting = now_ms + LOADED_AHEAD_MS + self._context.steps.ahead_ms, self._waiting
         waiting_max = self.sink.under_way_max or REFUSED_MAX
-        may_be_alike = self.sink.put_alike is not None
+        may_go_together = self.sink.put_together is not None
         while len(waiting) < waiting_max:
             source, due_ms, next_ms = self._first()
             loaded_to_ms = source.loaded_to_ms if due_ms <= now_ms else 0
@@ -200,8 +201,8 @@ class DelayEngine:
                 next_ms = min(next_ms, loaded_to_ms, now_ms)
             self._turn.arm()
             self._touched.add(source)
-            may_be_alike = may_be_alike and self._deliver_alike(source, next_ms, now_ms)
-            if not may_be_alike:
+            may_go_together = may_go_together and self._deliver_together(source, next_ms, now_ms)
+            if not may_go_together:
                 for _ in range(TIMED_EVERY):
                     self._deliver(source, source.pop(), now_ms)
                     if source.near.due_ms > next_ms or len(waiting) >= waiting_max:
@@ -237,13 +238,13 @@ class DelayEngine:
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    def _deliver_alike(self, source: Source[Any], until_ms: int, now_ms: int) -> bool:
+    def _deliver_together(self, source: Source[Any], until_ms: int, now_ms: int) -> bool:
         """Deliver several messages due by `until_ms` together, if the sink can; return whether it did."""
-        put_alike = self.sink.put_alike
-        dues: Sequence[Due] = () if put_alike is None else source.alike(until_ms, ALIKE_MAX)
-        if put_alike is None or len(dues) < ALIKE_MIN:
+        put_together = self.sink.put_together
+        dues: Sequence[Due] = () if put_together is None else source.together(until_ms, TOGETHER_MAX)
+        if put_together is None or len(dues) < TOGETHER_MIN:
             return False
-        count = put_alike([due.physical_offset for due in dues], now_ms)
+        count = put_together([due.physical_offset for due in dues], now_ms)
         if not count:
             return False
         self._copies_end = self._tail.end_offset

@@ -172,7 +172,7 @@ class LevelSource(ConfigManager):
         self.due_ms = self._heads[0].due_ms if self._heads else FAR_MS
         return due
 
-    def alike(self, until_ms: int, count_max: int) -> Sequence[DueLevelMessage]:
+    def together(self, until_ms: int, count_max: int) -> Sequence[DueLevelMessage]:
         return ()
 
     def copy(self, due: DueLevelMessage, now_ms: int) -> Message | None:

@@ -79,8 +79,8 @@ class Source(Protocol[D]):
     def pop(self) -> D:
         """Remove and return the first message."""
 
-    def alike(self, until_ms: int, count_max: int) -> Sequence[D]:
-        """Return the first messages due by `until_ms`, at most `count_max`, if `CopySink.put_alike` may deliver them."""
+    def together(self, until_ms: int, count_max: int) -> Sequence[D]:
+        """Return the first messages due by `until_ms`, at most `count_max`, if `CopySink.put_together` may deliver them."""
 
     def copy(self, due: D, now_ms: int) -> Message | None:
         """Return the copy to be delivered; None if the message is cancelled. Raises ValueError if its record is lost."""

@@ -212,7 +212,7 @@ class WheelSource:
         self._roll_refusal = None
         return is_loaded
 
-    def alike(self, until_ms: int, count_max: int) -> Sequence[NearTimer]:
+    def together(self, until_ms: int, count_max: int) -> Sequence[NearTimer]:
         near = self._near
         timers, cancelled = near.first(until_ms, count_max), near.cancelled
         # Without cancelled ones, whose keys are in the records.

@@ -12,7 +12,7 @@ when it returns.
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from pocketmq.broker.ha.escape_bridge import EscapeBridge
 from pocketmq.broker.names import REVIVE_TOPIC_PREFIX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from pocketmq.broker.pop.pop_record import CheckPoint, read_revive_record
 from pocketmq.broker.pop.pop_revive import revived_copy
-from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink
+from pocketmq.broker.put.copy_sink import UNDER_WAY, CopySink, PutTogether
 from pocketmq.broker.tables.consumer_offset import ConsumerOffsetManager
 from pocketmq.broker.transaction.transaction import GROUP
 from pocketmq.broker.transaction.transaction_check import TransactionCheck
@@ -55,7 +55,7 @@ class RevivingSink:
 
     def __init__(self, context: Context, bridge: EscapeBridge) -> None:
         self.under_way_max: int | None = WAITING_MAX
-        self.put_alike: Callable[[Sequence[int], int], int] | None = None
+        self.put_together: PutTogether | None = None
         self._context = context
         self._bridge = bridge
         self._topic = REVIVE_TOPIC_PREFIX + context.config.broker_cluster_name

@@ -7,12 +7,12 @@ has stored it. If it is stored but the answer is lost, it is sent again, so it m
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.names import AUTO_CREATE_TOPIC_KEY_TOPIC, WAIT
-from pocketmq.broker.put.copy_sink import UNDER_WAY
+from pocketmq.broker.put.copy_sink import UNDER_WAY, PutTogether
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, PRODUCER_GROUP
 from pocketmq.broker.put.put import CLUSTER, STALE_IN_COPIES
 from pocketmq.broker.registration.registration import Registration, is_address
@@ -64,7 +64,7 @@ class EscapeBridge:
     """A `CopySink` that sends each copy to another broker."""
 
     under_way_max: int | None = UNDER_WAY_MAX
-    put_alike: Callable[[Sequence[int], int], int] | None = None
+    put_together: PutTogether | None = None
 
     def __init__(self, config: BrokerConfig, registration: Registration, client: RemotingClient, clock: Clock) -> None:
         self._config = config

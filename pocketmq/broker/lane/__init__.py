@@ -20,6 +20,6 @@ def use_lane(channels: Channels, services: Services, compiled: Any, frame_size_m
     """Let the compiled lane serve the ordinary requests of `channels`, and read and write their plain connections."""
     sends = ordinary_sends(services, compiled, channels, frame_size_max)
     channels.lane = sends.serve
-    services.delays.sink.put_alike = OrdinaryCopies(services, sends).put
+    services.delays.sink.put_together = OrdinaryCopies(services, sends).put
     if hasattr(compiled, "Sockets"):  # only on Linux
         channels.use(LaneSockets(sends.serve_ready, compiled.Sockets, services.turn, services.clock))

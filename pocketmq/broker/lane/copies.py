@@ -4,13 +4,10 @@ A copy is *ordinary* if its topic and its queue exist and no property needs a de
 which would put ordinary ones with the same result.
 """
 
-import logging
 from collections.abc import Sequence
 
 from pocketmq.broker.lane.sends import OrdinarySends
 from pocketmq.broker.services import Services
-
-log = logging.getLogger("broker")
 
 
 class OrdinaryCopies:
@@ -18,21 +15,20 @@ class OrdinaryCopies:
 
     def __init__(self, services: Services, sends: OrdinarySends) -> None:
         self._sends = sends
-        self._clock = services.clock
         self._log = services.store.commit_log
         self._precision_ms = services.store.config.timer_precision_ms
 
     def put(self, physical_offsets: Sequence[int], now_ms: int) -> int:
         """Put copies of the first of these records, up to one not ordinary or in another file; return their number."""
-        commit_log, copied = self._log, 0
+        commit_log, sends, copied = self._log, self._sends, 0
         tail = commit_log.tail
         file = commit_log.mapped_files.file_at(physical_offsets[0])
         # A unit behind a request that waits would be decoded from its record again.
         if file is None or not tail.takes_units:
             return 0
         positions = [offset - file.start_offset for offset in physical_offsets if offset < file.end_offset]
-        store_time_ms = max(self._clock.message_time_ms(), commit_log.last_store_timestamp_ms)
-        while copied < len(positions) and (lane := self._sends.lane) is not None:
+        store_time_ms = sends.store_time_ms
+        while copied < len(positions) and (lane := sends.lane) is not None:
             offset = tail.end_offset
             count, end_offset, unknown = lane.copy(
                 file.view[: file.wrote], positions[copied:], (now_ms, self._precision_ms), offset,
@@ -40,12 +36,7 @@ class OrdinaryCopies:
             )  # fmt: skip
             if count:
                 copied += int(count)
-                commit_log.last_store_timestamp_ms, tail.end_offset, tail.has_units = store_time_ms, end_offset, True
-            if unknown is None or not self._sends.learn(unknown):
+                sends.appended(end_offset, store_time_ms)
+            if unknown is None or not sends.learn(unknown):
                 break
-        if tail.end_offset > tail.write_beyond:
-            try:
-                tail.write()
-            except OSError:  # the Python path meets the same error
-                log.exception("records of the lane cannot be written yet")
         return copied

@@ -75,7 +75,7 @@ class OrdinarySends:
         if channel.last_active - self._turn.began_s > self._late_s or not self._can_serve():
             return 0
         tail, commit_log, served = self._tail, self._log, 0
-        store_time_ms = max(self._clock.message_time_ms(), commit_log.last_store_timestamp_ms)
+        store_time_ms = self.store_time_ms
         while True:
             offset = tail.end_offset
             used, end_offset, unknown = self.lane.serve(
@@ -83,9 +83,7 @@ class OrdinarySends:
                 tail.unwritten, out,
             )  # fmt: skip
             if used:
-                commit_log.last_store_timestamp_ms, tail.end_offset, tail.has_units = store_time_ms, end_offset, True
-                if end_offset > tail.write_beyond:
-                    tail.write()
+                self.appended(end_offset, store_time_ms)
                 served += int(used)
             if unknown is None or not self.learn(unknown):
                 return served
@@ -96,18 +94,28 @@ class OrdinarySends:
         offset, late_s = tail.end_offset, self._turn.began_s + self._late_s - now_s
         if late_s < 0 or offset > tail.write_beyond or not self._can_serve():
             return sockets.next()
-        store_time_ms = max(self._clock.message_time_ms(), commit_log.last_store_timestamp_ms)
+        store_time_ms = self.store_time_ms
         end_offset, found = sockets.serve(
             self.lane, offset, commit_log.plain_end - offset, store_time_ms, tail.write_beyond, late_s, tail.unwritten
         )
         if end_offset != offset:
-            commit_log.last_store_timestamp_ms, tail.end_offset, tail.has_units = store_time_ms, end_offset, True
-            if end_offset > tail.write_beyond:
-                try:
-                    tail.write()
-                except OSError:  # what was read is passed on all the same; the Python path meets the same error
-                    log.exception("records of the lane cannot be written yet")
+            self.appended(end_offset, store_time_ms)
         return found
+
+    @property
+    def store_time_ms(self) -> int:
+        """The store time of records that are added now."""
+        return max(self._clock.message_time_ms(), self._log.last_store_timestamp_ms)
+
+    def appended(self, end_offset: int, store_time_ms: int) -> None:
+        """Note the records that the lane has added to the end of the log, and write them if they are many."""
+        tail, self._log.last_store_timestamp_ms = self._tail, store_time_ms
+        tail.end_offset, tail.has_units = end_offset, True
+        if end_offset > tail.write_beyond:
+            try:
+                tail.write()
+            except OSError:  # requests are served all the same; the Python path meets the same error
+                log.exception("records of the lane cannot be written yet")
 
     def _can_serve(self) -> bool:
         """Return whether no send has to wait or is refused at present."""

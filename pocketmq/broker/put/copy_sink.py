@@ -7,6 +7,9 @@ from pocketmq.broker.tables.topic_config import TopicConfigManager
 from pocketmq.store.format.message import Message, PutResult, PutStatus
 from pocketmq.store.message_store import MessageStore
 
+PutTogether = Callable[[Sequence[int], int], int]
+"""Puts copies of the first of some due timer messages, given by physical offsets, at a message time, and returns their
+number."""
 UNDER_WAY: Final = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="it is still being sent to another broker")
 """The result of a put that is not decided yet: the caller puts the same message again later."""
 
@@ -16,9 +19,8 @@ class CopySink(Protocol):
 
     under_way_max: int | None
     """Number of copies that may be under way at a time; None if each put is decided at once."""
-    put_alike: Callable[[Sequence[int], int], int] | None
-    """Puts copies of the first of some due timer messages, given by physical offsets, at a message time, and returns their
-    number; None if this sink cannot."""
+    put_together: PutTogether | None
+    """None if this sink takes one copy at a time."""
 
     def waits(self, source: Hashable) -> bool:
         """Return whether a copy is under way, so that putting it again would change nothing."""
@@ -31,7 +33,7 @@ class LogSink:
     """Puts copies into this broker's log, each into a queue that its topic has."""
 
     under_way_max: int | None = None
-    put_alike: Callable[[Sequence[int], int], int] | None = None
+    put_together: PutTogether | None = None
 
     def __init__(self, store: MessageStore, topics: TopicConfigManager) -> None:
         self._commit_log = store.commit_log

@@ -3,12 +3,11 @@
 use memchr::memmem;
 
 use crate::header::u32_at;
-use crate::properties::Found;
+use crate::properties::{Found, ENTRY_END};
 use crate::record::{self, Record, BODY_SIZE, FIXED_SIZE, MAGIC, MAGIC_CODE, STORE_TIME, SYS_FLAG};
 use crate::serve::{NextOffsets, Place, Server, Stop};
 use crate::text::{int32, push_decimal};
 
-const ENTRY_END: u8 = 2;
 /// Property names that only the Python path takes out of a copy begin or end like this.
 const OWN: &[u8] = b"PMQ_";
 const TIMED: &[u8] = b"QUEUE_MS\x01";

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use memchr::memchr;
 
 const NAME_END: u8 = 1;
-const ENTRY_END: u8 = 2;
+pub const ENTRY_END: u8 = 2;
 /// Most properties of an ordinary message; each is compared with those before it.
 const COUNT_MAX: usize = 32;
 /// Longest property string of an ordinary message: longer ones may have many keys, which the Python path indexes in slices.

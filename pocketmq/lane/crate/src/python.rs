@@ -54,9 +54,9 @@ impl Lane {
 
 #[pymethods]
 impl Lane {
-    /// `cells`: (topic, queue id) -> `NextOffset`, shared with the log's end. `properties`: names of RocketMQ's
-    /// own properties that an ordinary message may have, when it is sent and when it has waited. `added`: the entry added to all properties. `sizes`: maxima of body,
-    /// frame and header. `json`, `binary`: the templates of an answer (`answer::Templates`).
+    /// `cells`: (topic, queue id) -> `NextOffset`, shared with the log's end. `properties`: names of RocketMQ's own properties
+    /// that an ordinary message may have, when it is sent and when it has waited. `added`: the entry added to all properties of
+    /// a send. `sizes`: maxima of body, frame and header. `json`, `binary`: the templates of an answer (`answer::Templates`).
     #[new]
     fn new(
         cells: Py<PyDict>,
