@@ -39,7 +39,8 @@ class DueQueue:
     """Messages by due time, and the keys that cancel some. Keys are compared at delivery, when the record is read anyway."""
 
     def __init__(self) -> None:
-        self._row: deque[NearTimer] = deque()
+        self.row: deque[NearTimer] = deque()
+        """Those that came in the order of their due times."""
         self._heap: list[NearTimer] = []
         # Messages due later than nominally, as a heap of (nominal due time, physical offset), and those already removed.
         self._held: list[tuple[int, int]] = []
@@ -54,10 +55,10 @@ class DueQueue:
         """Cancelled keys by TIMER_OUT_MS."""
 
     def __len__(self) -> int:
-        return len(self._row) + len(self._heap) + len(self._waiting)
+        return len(self.row) + len(self._heap) + len(self._waiting)
 
     def __iter__(self) -> Iterator[NearTimer]:
-        return chain(self._row, self._heap, self._waiting)
+        return chain(self.row, self._heap, self._waiting)
 
     def count_at(self, slot_ms: int) -> int:
         """Return the number of messages of one slot."""
@@ -67,7 +68,7 @@ class DueQueue:
 
     def push(self, timer: NearTimer) -> None:
         """Add a message."""
-        row = self._row
+        row = self.row
         if not row or row[-1] < timer:
             row.append(timer)
         else:
@@ -93,8 +94,8 @@ class DueQueue:
 
     def set_difference(self, difference: int) -> None:
         """Recompute all due times after the calendar was set."""
-        timers = sorted(chain(self._row, self._heap))
-        self._row.clear()
+        timers = sorted(chain(self.row, self._heap))
+        self.row.clear()
         self._heap, self._held, self.due_ms = [], [], FAR_MS
         self._released.clear()
         self._slot_counts.clear()
@@ -114,7 +115,7 @@ class DueQueue:
 
     def first(self, until_ms: int, count_max: int) -> list[NearTimer]:
         """Return the first messages due by `until_ms`, at most `count_max`, in their order; perhaps not all."""
-        row, heap, moved = self._row, self._heap, list[NearTimer]()
+        row, heap, moved = self.row, self._heap, list[NearTimer]()
         while heap and heap[0].due_ms <= until_ms and len(moved) < count_max and not (row and row[0] < heap[0]):
             moved.append(heapq.heappop(heap))
         row.extendleft(reversed(moved))
@@ -123,7 +124,7 @@ class DueQueue:
 
     def pop(self) -> NearTimer:
         """Remove and return the first message."""
-        row, heap = self._row, self._heap
+        row, heap = self.row, self._heap
         timer = row.popleft() if row and (not heap or row[0] < heap[0]) else heapq.heappop(heap)
         self.due_ms = row[0].due_ms if row else FAR_MS
         if heap and heap[0].due_ms < self.due_ms:
@@ -159,13 +160,13 @@ class DueQueue:
         """The lower bound (nominal due time, physical offset) of the remaining messages, and their earliest slot."""
         while self._slots and not self._slot_counts[self._slots[0]]:
             del self._slot_counts[heapq.heappop(self._slots)]
-        if not (self._row or self._heap or self._waiting):
+        if not (self.row or self._heap or self._waiting):
             self._held.clear()
             self._released.clear()
             return None, None
         while self._held and self._held[0] in self._released:
             self._released.discard(heapq.heappop(self._held))
-        firsts = (*islice(self._row, 1), *self._heap[:1], *self._waiting)
+        firsts = (*islice(self.row, 1), *self._heap[:1], *self._waiting)
         pairs = ((min(timer.due_ms, timer.nominal_ms), timer.physical_offset) for timer in firsts)
         return min((*pairs, *self._held[:1])), self._slots[0]
 

@@ -137,10 +137,12 @@ class DelayEngine:
         self._release_memory()
         if self._waiting:
             self._work.after(max(self._waiting[0][0] - self._clock.monotonic(), 0))
-        if load_ms is None and not enters and self._has_time:
-            self._work.at_ms(self._clock.message_time_ms() + LOAD_PAUSE_MS)
-        elif load_ms is None:
-            self._work.after(0)
+        if load_ms is None:
+            now_ms = self._clock.message_time_ms()
+            if not enters and self._has_time(now_ms):
+                self._work.at_ms(now_ms + LOAD_PAUSE_MS)
+            else:
+                self._work.after(0)
         elif load_ms <= now_ms and any(source.is_held_up for source in self.sources):
             self._work.after(RETRY_AFTER_S)
         else:
@@ -157,10 +159,8 @@ class DelayEngine:
             self._far_count = 0
             self._context.store.checkpoint_service.look_at_memory()
 
-    @property
-    def _has_time(self) -> bool:
-        """Whether nothing is due, and what is left to be loaded is not due soon."""
-        now_ms = self._clock.message_time_ms()
+    def _has_time(self, now_ms: int) -> bool:
+        """Return whether nothing is due, and what is left to be loaded is not due soon."""
         return all(
             source.near.due_ms > now_ms and source.loaded_to_ms > now_ms + LOADED_AHEAD_MS // 2 for source in self.sources
         )
@@ -241,8 +241,10 @@ class DelayEngine:
     def _deliver_together(self, source: Source[Any], until_ms: int, now_ms: int) -> bool:
         """Deliver several messages due by `until_ms` together, if the sink can; return whether it did."""
         put_together = self.sink.put_together
-        dues: Sequence[Due] = () if put_together is None else source.together(until_ms, TOGETHER_MAX)
-        if put_together is None or len(dues) < TOGETHER_MIN:
+        if put_together is None or len(source.near.row) < TOGETHER_MIN:
+            return False
+        dues = source.together(until_ms, TOGETHER_MAX)
+        if len(dues) < TOGETHER_MIN:
             return False
         count = put_together([due.physical_offset for due in dues], now_ms)
         if not count:

@@ -79,6 +79,7 @@ class LevelSource(ConfigManager):
     """The levels as a `Source`, and their progress."""
 
     topic: Final = SCHEDULE_TOPIC
+    row: Final = ()
     loaded_to_ms: Final = FAR_MS
     load_ms: Final = FAR_MS
     is_held_up: Final = False

@@ -1,7 +1,7 @@
 """Interface between the delivery engine and the two places where delayed messages wait: the queues of the delay levels and
 the timer wheel. Times are epoch ms."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from typing import Final, Protocol, TypeVar
 
@@ -27,6 +27,10 @@ class Near(Protocol):
     """Messages that are loaded. `due_ms`: when the first of them is due; FAR_MS without one."""
 
     due_ms: int
+
+    @property
+    def row(self) -> Collection[object]:
+        """Those of which several may be delivered together."""
 
 
 D = TypeVar("D", bound=Due)

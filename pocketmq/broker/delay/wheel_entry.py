@@ -104,7 +104,7 @@ class WheelEntry:
 
     def enter(self, now_ms: int) -> bool:
         """Enter the next messages of the timer queue; return whether more can be entered now."""
-        queue_offset, units = self._next_units(ENTERED_AT_ONCE)
+        queue_offset, units, max_offset = self._next_units(ENTERED_AT_ONCE)
         try:
             if len(units) < MANY * CONSUME_QUEUE_UNIT_SIZE:
                 self._enter_few(queue_offset, units, now_ms)
@@ -122,7 +122,7 @@ class WheelEntry:
         if (now_s := self._clock.monotonic()) >= self._window_end_s:
             self._window_end_s, self._window_left = now_s + ENTER_EVERY_MS / 1000, ENTERED_AS_THEY_COME
         self._window_left -= count
-        if self.queue_offset < self._store.max_offset(TIMER_TOPIC, 0):
+        if self.queue_offset < max_offset:
             return True
         self.soonest_ms = FAR_MS
         return False
@@ -161,7 +161,7 @@ class WheelEntry:
         resident_max = min(RESIDENT_MAX, self._store.config.mapped_memory_resident_max)
         self.queue_offset = 0
         while (next_units := self._next_units(ENTERED_AGAIN_AT_ONCE))[1]:
-            queue_offset, units = next_units
+            queue_offset, units, _ = next_units
             found = _Columns(tuple(self._read(queue_offset, units)))
             places, dues_ms = found.places, found.dues_ms
             if check is not None:
@@ -181,13 +181,13 @@ class WheelEntry:
             if progress is not None:
                 progress("timers", self.queue_offset * CONSUME_QUEUE_UNIT_SIZE, end * CONSUME_QUEUE_UNIT_SIZE)
 
-    def _next_units(self, count_max: int) -> tuple[int, memoryview]:
-        """Return the next units of the timer queue and the queue offset of the first."""
+    def _next_units(self, count_max: int) -> tuple[int, memoryview, int]:
+        """Return the next units of the timer queue, the queue offset of the first, and the queue's max offset."""
         queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is None:
-            return self.queue_offset, memoryview(b"")
+            return self.queue_offset, memoryview(b""), 0
         queue_offset = max(self.queue_offset, queue.min_offset)
-        return queue_offset, queue.units(queue_offset, count_max)
+        return queue_offset, queue.units(queue_offset, count_max), queue.max_offset
 
     def _read(self, queue_offset: int, units: memoryview) -> Iterator[_Row]:
         for number, (physical_offset, size, code) in enumerate(CONSUME_QUEUE_UNIT_STRUCT.iter_unpack(units)):

@@ -196,7 +196,7 @@ class TimerLog:
 
     def _writable(self) -> MappedFile:
         files = self._files.files
-        file = files[-1] if files and not files[-1].full else self._files.writable(self._origin)
+        file = files[-1] if files and files[-1].wrote < files[-1].size else self._files.writable(self._origin)
         if file.wrote // _UNIT_SIZE == self.units_per_file:
             file.append(TIMER_LOG_BLANK_STRUCT.pack(file.size - file.wrote, 0, BLANK_MAGIC_CODE))
             file.wrote = file.size
