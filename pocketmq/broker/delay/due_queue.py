@@ -125,14 +125,23 @@ class DueQueue:
     def pop(self) -> NearTimer:
         """Remove and return the first message."""
         row, heap = self.row, self._heap
-        timer = row.popleft() if row and (not heap or row[0] < heap[0]) else heapq.heappop(heap)
+        if heap and not (row and row[0] < heap[0]):
+            row.appendleft(heapq.heappop(heap))
+        timer = row[0]
+        self.remove_first(1)
+        return timer
+
+    def remove_first(self, count: int) -> None:
+        """Remove the first messages, which are in the row: those that `first` returned."""
+        row, heap, slot_counts = self.row, self._heap, self._slot_counts
+        for _ in range(count):
+            timer = row.popleft()
+            if timer.due_ms > timer.nominal_ms:
+                self._released.add((timer.nominal_ms, timer.physical_offset))
+            slot_counts[timer.slot_ms] -= 1
         self.due_ms = row[0].due_ms if row else FAR_MS
         if heap and heap[0].due_ms < self.due_ms:
             self.due_ms = heap[0].due_ms
-        if timer.due_ms > timer.nominal_ms:
-            self._released.add((timer.nominal_ms, timer.physical_offset))
-        self._slot_counts[timer.slot_ms] -= 1
-        return timer
 
     def wait(self, timer: NearTimer) -> None:
         """Note that a removed message is still to be delivered."""

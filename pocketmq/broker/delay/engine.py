@@ -11,7 +11,7 @@ calendar was set (`clock_steps`).
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final
@@ -246,21 +246,23 @@ class DelayEngine:
         dues = source.together(until_ms, TOGETHER_MAX)
         if len(dues) < TOGETHER_MIN:
             return False
-        count = put_together([due.physical_offset for due in dues], now_ms)
+        physical_offsets = [due.physical_offset for due in dues]
+        count = put_together(physical_offsets, now_ms)
         if not count:
             return False
         self._copies_end = self._tail.end_offset
+        source.remove_first(count)
         source.delivered_total += count
-        for _ in range(count):
-            due = source.pop()
-            self._note_read(due.physical_offset)
-            source.delivered((now_ms - due.due_ms) / 1000)
+        self._note_reads(physical_offsets[:count])
+        for due_ms, alike in Counter([due.due_ms for due in dues[:count]]).items():
+            source.delivered((now_ms - due_ms) / 1000, alike)
         return True
 
-    def _note_read(self, physical_offset: int) -> None:
-        if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
-            self._far_count += 1
-        self._read_at = physical_offset
+    def _note_reads(self, physical_offsets: Sequence[int]) -> None:
+        for physical_offset in physical_offsets:
+            if not -FAR_BYTES < physical_offset - self._read_at < FAR_BYTES:
+                self._far_count += 1
+            self._read_at = physical_offset
 
     def _deliver(self, source: Source[Any], due: Due, now_ms: int) -> None:
         """Put the copy, or let the message wait. One that can never be delivered is logged and dropped."""
@@ -268,7 +270,7 @@ class DelayEngine:
         if sink.under_way_max and sink.waits(physical_offset):
             self._wait(source, due)
             return
-        self._note_read(physical_offset)
+        self._note_reads((physical_offset,))
         try:
             message = source.copy(due, now_ms)
         except ValueError as error:
@@ -291,7 +293,7 @@ class DelayEngine:
             if result.end_offset > self._copies_end:
                 self._copies_end = result.end_offset
             source.delivered_total += 1
-            source.delivered((now_ms - due.due_ms) / 1000)
+            source.delivered((now_ms - due.due_ms) / 1000, 1)
         elif result is UNDER_WAY or not self._is_unstorable(message.topic, result):
             self._wait(source, due)
 

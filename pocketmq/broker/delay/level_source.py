@@ -98,8 +98,7 @@ class LevelSource(ConfigManager):
         self.due_ms = FAR_MS
         self.near = self
         self.delivered_total = 0
-        self.delivered: Callable[[float], object] = lambda lateness_s: None
-        """Called with the seconds from a message's due time until its delivery."""
+        self.delivered: Callable[[float, int], object] = lambda lateness_s, count: None
         self._copies_end = 0  # the end of the newest copy
         self._writer = WriteBehindSync(context.store)
 
@@ -175,6 +174,10 @@ class LevelSource(ConfigManager):
 
     def together(self, until_ms: int, count_max: int) -> Sequence[DueLevelMessage]:
         return ()
+
+    def remove_first(self, count: int) -> None:
+        for _ in range(count):
+            self.pop()
 
     def copy(self, due: DueLevelMessage, now_ms: int) -> Message | None:
         cancelled_end = self._cancelled.end_of(due.level, due.queue_offset)

@@ -39,8 +39,8 @@ D = TypeVar("D", bound=Due)
 class Source(Protocol[D]):
     """A place where messages wait until they are due."""
 
-    delivered: Callable[[float], object]
-    """Called with the seconds from a message's due time until its delivery."""
+    delivered: Callable[[float, int], object]
+    """Called with the seconds from due time until delivery, and the number of messages for which they were alike."""
     delivered_total: int
     """Number of messages delivered by this process."""
 
@@ -85,6 +85,9 @@ class Source(Protocol[D]):
 
     def together(self, until_ms: int, count_max: int) -> Sequence[D]:
         """Return the first messages due by `until_ms`, at most `count_max`, if `CopySink.put_together` may deliver them."""
+
+    def remove_first(self, count: int) -> None:
+        """Remove the first of the messages that `together` returned."""
 
     def copy(self, due: D, now_ms: int) -> Message | None:
         """Return the copy to be delivered; None if the message is cancelled. Raises ValueError if its record is lost."""

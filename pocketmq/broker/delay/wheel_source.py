@@ -68,6 +68,7 @@ class WheelSource:
         self._near = near = DueQueue()
         self.near = DueQueue() if self._stop_deliver else near
         self.pop, self.wait, self.done = near.pop, near.wait, near.done
+        self.remove_first = near.remove_first
         reader = TimerReader(store, precision_ms)
         self.remember = reader.remember
         self.adopt = timer_store.adopt
@@ -89,8 +90,7 @@ class WheelSource:
         self._written_ms = 0
         self._roll_refusal: str | None = None
         self.delivered_total = 0
-        self.delivered: Callable[[float], object] = lambda lateness_s: None
-        """Called with the seconds from a message's due time until its delivery."""
+        self.delivered: Callable[[float, int], object] = lambda lateness_s, count: None
 
     @property
     def refusal(self) -> str | None:
@@ -216,7 +216,7 @@ class WheelSource:
         near = self._near
         timers, cancelled = near.first(until_ms, count_max), near.cancelled
         # Without cancelled ones, whose keys are in the records.
-        return timers if cancelled.keys().isdisjoint(timer.out_ms for timer in timers) else ()
+        return () if cancelled and not cancelled.keys().isdisjoint(timer.out_ms for timer in timers) else timers
 
     def copy(self, due: NearTimer, now_ms: int) -> Message | None:
         view, position = record_at(self._store, due.physical_offset)

@@ -26,7 +26,8 @@ class OrdinaryCopies:
         # A unit behind a request that waits would be decoded from its record again.
         if file is None or not tail.takes_units:
             return 0
-        positions = [offset - file.start_offset for offset in physical_offsets if offset < file.end_offset]
+        start_offset, end_offset = file.start_offset, file.end_offset
+        positions = [offset - start_offset for offset in physical_offsets if offset < end_offset]
         store_time_ms = sends.store_time_ms
         while copied < len(positions) and (lane := sends.lane) is not None:
             offset = tail.end_offset
