@@ -155,6 +155,30 @@ async def test_held_requests_are_answered_when_the_lane_stores_a_message_for_the
     twins.close()
 
 
+async def test_the_lane_dispatches_messages_without_keys_before_the_index_has_a_file(monkeypatch):
+    twins = Twins()
+
+    async def send(properties: str, opaque: int) -> None:
+        header = send_header(properties, queue_id=opaque % 4)
+        await twins.receive(0, b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"hello", opaque)))
+        twins.end_turn()
+
+    for opaque in range(4):
+        await send("TAGS\x01a", opaque)  # the first message of a queue is not the lane's
+    tail, read = twins.laned.services.store.commit_log.tail, []
+    monkeypatch.setattr(tail, "_request_at", read.append)
+    before = twins.laned.in_lane
+    for opaque in range(4, 20):
+        await send("TAGS\x01a", opaque)
+    assert twins.laned.in_lane > before and not read, "no record is read again"
+    monkeypatch.undo()
+    for opaque in range(20, 24):
+        await send("KEYS\x01k", opaque)
+    twins.compare_files()
+    assert any(path.startswith("/store/index/") for path in twins.laned.files())
+    twins.close()
+
+
 async def test_copies_of_many_timers_that_are_due_at_once_have_the_same_bytes():
     """The second ones are due when a topic has fewer queues that are read, and another topic is gone."""
     twins = Twins(mapped_file_size_commit_log=1 << 19)

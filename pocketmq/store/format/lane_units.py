@@ -88,6 +88,10 @@ class LaneUnits(Protocol):
     def last(self) -> tuple[int, int, int] | None:
         """(physical offset, size, store time in ms) of the last record."""
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether one of the records has keys for the index."""
+
     def append(
         self, queues: dict[QueueKey, Any], dirty: dict[Any, None], watched: Watched | None, index: "IndexEnds | None"
     ) -> tuple[bool, int, int, list[tuple[QueueKey, int, list[int], int]]]:

@@ -88,9 +88,9 @@ class Dispatcher:
         None if they must be dispatched as requests, because of an error or a rare case; some may be in queues already.
         """
         index, last, queues = self._index, units.last, self._queues
-        if last is None or queues.ext.writes or (index is not None and not index.files):
+        file = index.files[-1] if index is not None and index.files else None
+        if last is None or queues.ext.writes or (index is not None and file is None and units.has_keys):
             return None
-        file = index.files[-1] if index is not None else None
         is_complete, count, size, found = units.append(queues.queues, queues.dirty, watched, file)
         for (topic, queue_id), max_offset, tags_codes, own_size in found:
             self._arrivals.append(Arrival(topic, queue_id, max_offset, tags_codes, last[2], own_size, is_counted=True))
@@ -98,7 +98,7 @@ class Dispatcher:
             self._units_added(count, size)
         if not is_complete:
             return None
-        if index is not None:
+        if index is not None and file is not None:
             index.units_put()
         arrivals, self._arrivals = self._arrivals, []
         return arrivals

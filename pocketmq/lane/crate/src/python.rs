@@ -210,6 +210,12 @@ impl Lane {
         self.server.units.last().map(|unit| (unit.physical_offset, unit.size, unit.store_time_ms))
     }
 
+    /// Whether one of the records whose units wait has keys for the index.
+    #[getter]
+    fn has_keys(&self) -> bool {
+        !self.server.hashes.is_empty()
+    }
+
     /// Physical offsets of the records whose units wait.
     fn physical_offsets(&self) -> Vec<i64> {
         self.server.units.iter().map(|unit: &Unit| unit.physical_offset).collect()
@@ -326,7 +332,7 @@ fn joined<'py, 'a>(py: Python<'py>, size: usize, pieces: impl Iterator<Item = &'
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 7;
+const INTERFACE: u32 = 8;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {
