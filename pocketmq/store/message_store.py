@@ -18,6 +18,7 @@ from pocketmq.store.format.delay_level import DelayLevels
 from pocketmq.store.format.message import (
     SCHEDULE_TOPIC,
     Arrival,
+    DispatchRequest,
     QueryResult,
     Watched,
 )
@@ -268,21 +269,27 @@ class MessageStore:
         If that fails, for example on a full disk, the records are already in the log. A later call tries again, a few times
         per second, and until it succeeds no further messages are accepted.
         """
+        tail, arrivals = self.commit_log.tail, list[Arrival]()
+        if tail.has_units and not self._dispatch_again_at:
+            arrivals += self._dispatch_requests(tail.requests)  # those before the units
+            if (units := tail.units) is not None:
+                tail.write()
+                if (found := self._dispatcher.dispatch_units(units, self.watched)) is not None:
+                    assert units.last is not None, "the tail has units"
+                    self._dispatched(*units.last)
+                    tail.units_dispatched()
+                    return self._take_bulk_arrivals() + arrivals + found
+        arrivals += self._dispatch_requests(tail.undispatched)
+        return self._take_bulk_arrivals() + arrivals
+
+    def _dispatch_requests(self, requests: list[DispatchRequest]) -> list[Arrival]:
         log, tail = self.commit_log, self.commit_log.tail
-        if tail.has_units and not self._dispatch_again_at and (units := tail.units) is not None:
-            tail.write()
-            if (arrivals := self._dispatcher.dispatch_units(units, self.watched)) is not None:
-                assert units.last is not None, "the tail has units"
-                self._dispatched(*units.last)
-                tail.units_dispatched()
-                return self._take_bulk_arrivals() + arrivals
-        requests = tail.undispatched
         if not requests:
-            return self._take_bulk_arrivals()
+            return []
         if tail.unwritten:
             tail.write()
         if self._dispatch_again_at and self.clock.monotonic() < self._dispatch_again_at:
-            return self._take_bulk_arrivals()
+            return []
         try:
             arrivals = self._dispatcher.dispatch(requests)
         except OSError as error:
@@ -303,7 +310,7 @@ class MessageStore:
         tail.requests_dispatched()
         newest = requests[-1]
         self._dispatched(newest.physical_offset, newest.size, newest.store_timestamp_ms)
-        return self._take_bulk_arrivals() + arrivals
+        return arrivals
 
     def _dispatched(self, physical_offset: int, size: int, store_timestamp_ms: int) -> None:
         """Note the newest record that is in queues and index."""

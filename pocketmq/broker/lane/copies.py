@@ -23,8 +23,7 @@ class OrdinaryCopies:
         commit_log, sends, copied = self._log, self._sends, 0
         tail = commit_log.tail
         file = commit_log.mapped_files.file_at(physical_offsets[0])
-        # A unit behind a request that waits would be decoded from its record again.
-        if file is None or not tail.takes_units:
+        if file is None:
             return 0
         start_offset, end_offset = file.start_offset, file.end_offset
         positions = [offset - start_offset for offset in physical_offsets if offset < end_offset]

@@ -56,8 +56,8 @@ class NextOffsets(MutableMapping[QueueKey, int]):
 class LogTail:
     """End of the log in its last `file`; `end_offset` is the physical offset of the next record. Not thread-safe.
 
-    The records of a turn have their dispatch requests in `undispatched`, or units in the compiled lane if it made all of
-    them. Units become requests when a request follows them, and when `undispatched` is read.
+    The records of a turn have their dispatch requests in `undispatched`, or units in the compiled lane, which follow them.
+    Units become requests when a request follows them, and when `undispatched` is read.
     """
 
     def __init__(self, config: MessageStoreConfig, request_at: Callable[[int], DispatchRequest]) -> None:
@@ -110,9 +110,9 @@ class LogTail:
         return self._undispatched
 
     @property
-    def takes_units(self) -> bool:
-        """Whether units of the compiled lane that are added now can be dispatched as such."""
-        return not self._undispatched
+    def requests(self) -> list[DispatchRequest]:
+        """Requests for the records before those of the units."""
+        return self._undispatched
 
     @property
     def units(self) -> LaneUnits | None:
