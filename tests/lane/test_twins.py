@@ -179,6 +179,25 @@ async def test_the_lane_dispatches_messages_without_keys_before_the_index_has_a_
     twins.close()
 
 
+async def test_the_lane_dispatches_messages_behind_the_first_one_of_a_queue(monkeypatch):
+    twins = Twins()
+
+    async def send(*queue_ids: int) -> None:
+        headers = [send_header("UNIQ_KEY\x01u", queue_id=queue_id) for queue_id in queue_ids]
+        frames = [b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, b"hello", 1)) for header in headers]
+        await twins.receive(0, b"".join(frames))
+        twins.end_turn()
+
+    await send(0)
+    read: list[int] = []
+    monkeypatch.setattr(twins.laned.services.store.commit_log.tail, "_request_at", read.append)
+    before = twins.laned.in_lane
+    await send(1, 0, 0, 1)  # the first message of a queue is not the lane's
+    assert twins.laned.in_lane > before and not read, "no record is read again"
+    twins.compare_files()
+    twins.close()
+
+
 async def test_copies_of_many_timers_that_are_due_at_once_have_the_same_bytes():
     """The second ones are due when a topic has fewer queues that are read, and another topic is gone."""
     twins = Twins(mapped_file_size_commit_log=1 << 19)
