@@ -237,7 +237,6 @@ class _Parts:
         revive = PopReviveService(context, putter, offsets, topics, groups, timer_messages)
         return Services(
             config=config, store=store, topics=topics, groups=groups, offsets=offsets, filters=filters, clients=clients,
-            locks=locks,
             lock_holds=LockRequestHoldService(timers, slices, locks, clients, HoldLimits(*config.hold_limits)),
             absent_holders=AbsentHolders(locks, clients, timers, slices, config.lock_grace_millis, config.broker_name),
             holds=PullRequestHoldService(timers, slices, store.reader.any_matches, HoldLimits(*config.hold_limits)),
@@ -251,7 +250,7 @@ class _Parts:
             gate=AnswerGate(context, route_barrier, ha),
             stats=stats, permissions=self._permissions(), users=users,
             config_version=DataVersion(0, clock.message_time_ms()),
-            turn=context.turn, timers=timers, slices=slices, clock=clock,
+            turn=context.turn, timers=timers, slices=slices, clock=clock, locks=locks,
             store_host=context.store_host, broker_address=self.broker_address,
         )  # fmt: skip
 
