@@ -230,3 +230,34 @@ async def test_copies_of_many_timers_that_are_due_at_once_have_the_same_bytes():
     assert await deliver(4_000) == 0, "keys of cancelled ones are compared in Python"
     assert not any(side.services.timer_messages.count() for side in sides)
     twins.close()
+
+
+async def test_copies_of_overdue_timers_in_several_files_have_the_same_bytes():
+    """Ten of the log's first file are due first, then ten of its last file, then ten of the first one again."""
+    twins = Twins(mapped_file_size_commit_log=1 << 17)
+    sides, count = (twins.twin, twins.laned), 1200
+    now_ms = twins.twin.path.clock.message_time_ms()
+    dues = {number: 3_000 + number + (1_000 if number >= 10 else 0) for number in range(20)}
+    dues |= {count - 10 + number: 3_500 + number for number in range(10)}
+    for number in range(count):
+        properties = f"UNIQ_KEY\x01u{number}"
+        if number in dues:
+            properties += f"\x02TIMER_DELIVER_MS\x01{now_ms + dues[number]}"
+        await twins.receive(
+            0, b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, send_header(properties), b"hello", number))
+        )
+        if number % 20 == 19:
+            twins.end_turn()
+    for side in sides:
+        side.services.delays.start()
+    for ms in 2_990, 3_000:  # all are loaded, then all are due
+        twins.advance(ms)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            for side in sides:
+                side.services.turn.run()
+    twins.end_turn()
+    assert twins.laned.copied > 0
+    assert not any(side.services.timer_messages.count() for side in sides)
+    twins.compare_files()
+    twins.close()

@@ -5,6 +5,7 @@ which would put ordinary ones with the same result.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from pocketmq.broker.lane.sends import OrdinarySends
 from pocketmq.broker.services import Services
@@ -26,7 +27,8 @@ class OrdinaryCopies:
         if file is None:
             return 0
         start_offset, end_offset = file.start_offset, file.end_offset
-        positions = [offset - start_offset for offset in physical_offsets if offset < end_offset]
+        in_file = takewhile(lambda offset: start_offset <= offset < end_offset, physical_offsets)
+        positions = [offset - start_offset for offset in in_file]
         store_time_ms = sends.store_time_ms
         while copied < len(positions) and (lane := sends.lane) is not None:
             offset = tail.end_offset
