@@ -270,15 +270,16 @@ class MessageStore:
         per second, and until it succeeds no further messages are accepted.
         """
         tail, arrivals = self.commit_log.tail, list[Arrival]()
-        if tail.has_units and not self._dispatch_again_at:
-            arrivals += self._dispatch_requests(tail.requests)  # those before the units
-            if (units := tail.units) is not None:
-                tail.write()
-                if (found := self._dispatcher.dispatch_units(units, self.watched)) is not None:
-                    assert units.last is not None, "the tail has units"
-                    self._dispatched(*units.last)
-                    tail.units_dispatched()
-                    return self._take_bulk_arrivals() + arrivals + found
+        while not self._dispatch_again_at and (units := tail.units) is not None:
+            tail.write()
+            if tail.first_requests:
+                arrivals += self._dispatch_requests(tail.first_requests)
+            if tail.first_requests or (found := self._dispatcher.dispatch_units(units, self.watched)) is None:
+                break  # all are dispatched as requests
+            assert units.last is not None, "the lane has units"
+            self._dispatched(*units.last)
+            tail.units_dispatched()
+            arrivals += found
         arrivals += self._dispatch_requests(tail.undispatched)
         return self._take_bulk_arrivals() + arrivals
 
@@ -307,8 +308,8 @@ class MessageStore:
             with suppress(OSError):  # tried again with the next records
                 self.queues.correct_min_offsets(log.min_offset)
                 self._has_old_units = False
-        tail.requests_dispatched()
         newest = requests[-1]
+        tail.requests_dispatched()
         self._dispatched(newest.physical_offset, newest.size, newest.store_timestamp_ms)
         return arrivals
 

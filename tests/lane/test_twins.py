@@ -179,7 +179,7 @@ async def test_the_lane_dispatches_messages_without_keys_before_the_index_has_a_
     twins.close()
 
 
-async def test_the_lane_dispatches_messages_behind_the_first_one_of_a_queue(monkeypatch):
+async def test_the_lane_dispatches_messages_before_and_behind_the_first_one_of_a_queue(monkeypatch):
     twins = Twins()
 
     async def send(*queue_ids: int) -> None:
@@ -193,6 +193,7 @@ async def test_the_lane_dispatches_messages_behind_the_first_one_of_a_queue(monk
     monkeypatch.setattr(twins.laned.services.store.commit_log.tail, "_request_at", read.append)
     before = twins.laned.in_lane
     await send(1, 0, 0, 1)  # the first message of a queue is not the lane's
+    await send(0, 1, 2, 0, 2, 3, 1)
     assert twins.laned.in_lane > before and not read, "no record is read again"
     twins.compare_files()
     twins.close()

@@ -32,8 +32,7 @@ BUDGET_S: Final = 0.0005
 TIMED_EVERY: Final = 8
 """Number of deliveries between two readings of the clock."""
 TOGETHER_MIN, TOGETHER_MAX = 16, 48
-"""Numbers of messages due at once that are delivered together. Fewer often come before requests of the same turn, for which
-the records of their copies would be read again."""
+"""Numbers of messages due at once that are delivered together."""
 REFUSED_MAX: Final = 8
 """Number of refused messages waiting for another attempt at which no further ones are tried."""
 FAR_BYTES, FAR_MAX = 1 << 20, 100

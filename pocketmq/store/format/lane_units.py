@@ -82,7 +82,10 @@ class IndexEnds(_Numbers):
 
 
 class LaneUnits(Protocol):
-    """Units of records that the compiled lane made, which wait to be dispatched (`pocketmq.lane._lane.Lane`)."""
+    """Units of records that the compiled lane made, which wait to be dispatched (`pocketmq.lane._lane.Lane`).
+
+    They are in batches of adjacent records. All methods but `seal` are about the first batch.
+    """
 
     @property
     def last(self) -> tuple[int, int, int] | None:
@@ -106,6 +109,9 @@ class LaneUnits(Protocol):
 
     def physical_offsets(self) -> list[int]:
         """Return the physical offsets of the records, in log order."""
+
+    def seal(self) -> None:
+        """End the last batch: a record that is not the lane's follows."""
 
     def clear(self) -> None:
         """Forget the units."""

@@ -276,14 +276,14 @@ class CommitLog:
             else:
                 self.refusal_log.over(cause)
             self.refusal = next(iter(self.refusals.values()), None)
-            self._updateplain_end()
+            self._update_plain_end()
 
     def _refused(self, cause: str, reason: str, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> PutResult:
         """Log and return the refusal of a message for a reason on the broker's side."""
         self.refusal_log.refused(cause, reason)
         return PutResult(status, reason=reason)
 
-    def _updateplain_end(self) -> None:
+    def _update_plain_end(self) -> None:
         """Update the position up to which `put` needs no further checks."""
         last, is_free = self.tail.file, self.refusal is None and self.multi_dispatch is None
         self.plain_end = last.start_offset + last.reserved - BLANK_SIZE if last is not None and is_free else 0
@@ -303,7 +303,7 @@ class CommitLog:
                 end_offset = file.end_offset + size
             file.reserve(end_offset - file.start_offset)
             with self._lock:
-                self._updateplain_end()
+                self._update_plain_end()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 return self._refused("next file", f"next CommitLog file: {error}", PutStatus.CREATE_MAPPED_FILE_FAILED)
@@ -347,7 +347,7 @@ class CommitLog:
         """Make `file` the last file, which stays mapped and, with lockMappedFileEnable, locked in memory."""
         last = self.tail.file
         self.tail.continue_in(file)
-        self._updateplain_end()
+        self._update_plain_end()
         file.pinned = True
         _ = file.view  # maps it, if recovery accessed many files
         if last is not None:

@@ -4,6 +4,7 @@ It owns the next queue offset of each queue, the physical offset of the next rec
 that wait. The records of one event-loop turn are written together, before queues, senders or other files use them.
 """
 
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, MutableMapping, Set
 from time import monotonic
 from typing import Final
@@ -56,8 +57,9 @@ class NextOffsets(MutableMapping[QueueKey, int]):
 class LogTail:
     """End of the log in its last `file`; `end_offset` is the physical offset of the next record. Not thread-safe.
 
-    The records of a turn have their dispatch requests in `undispatched`, or units in the compiled lane, which follow them.
-    Units become requests when a request follows them, and when `undispatched` is read.
+    A record of the Python path has a dispatch request, one of the compiled lane has a unit there. In log order they are
+    batches of requests, each with a batch of units behind it, and the last requests. All units become requests when
+    `undispatched` is read.
     """
 
     def __init__(self, config: MessageStoreConfig, request_at: Callable[[int], DispatchRequest]) -> None:
@@ -66,12 +68,13 @@ class LogTail:
         self.end_offset = 0
         self.queue_offsets = NextOffsets()
         """The next offset of each queue."""
-        self._undispatched: list[DispatchRequest] = []
+        self._before_units: deque[list[DispatchRequest]] = deque()
+        self._undispatched: list[DispatchRequest] = []  # behind those and their units
         self._lane: LaneUnits | None = None
         self._request_at = request_at
         self.has_units = False
-        """Whether units of the compiled lane wait to be dispatched, behind `_undispatched`. It appends their records to
-        `unwritten`; its caller sets this flag and `end_offset`."""
+        """Whether the last records are the compiled lane's. It appends them to `unwritten`; its caller sets this flag and
+        `end_offset`."""
         self.unwritten: list[bytes] = []
         """Records that are not in the file yet, as adjacent pieces of the log."""
         self.write_beyond = 0
@@ -89,7 +92,7 @@ class LogTail:
     def add(self, size: int, records: Iterable[bytes], requests: Iterable[DispatchRequest]) -> None:
         """Add records of `size` bytes in total, for which the file has space, and the requests to dispatch them."""
         if self.has_units:
-            self._take_units()
+            self._seal_units()
         self.end_offset += size
         self.unwritten += records
         self._undispatched += requests
@@ -98,43 +101,54 @@ class LogTail:
 
     def use_lane(self, lane: LaneUnits | None) -> None:
         """Take units from `lane` from now on."""
-        if self.has_units:
-            self._take_units()
+        self._take_units()
         self._lane = lane
 
     @property
     def undispatched(self) -> list[DispatchRequest]:
         """Requests for the records that are not in queues and index yet, in log order."""
-        if self.has_units:
+        if self.has_units or self._before_units:
             self._take_units()
         return self._undispatched
 
     @property
-    def requests(self) -> list[DispatchRequest]:
-        """Requests for the records before those of the units."""
-        return self._undispatched
+    def units(self) -> LaneUnits | None:
+        """The lane, if the records not dispatched yet begin with the first batch of its units, or have it behind the
+        `first_requests`."""
+        if self.has_units:
+            self._seal_units()
+        return self._lane if self._before_units else None
 
     @property
-    def units(self) -> LaneUnits | None:
-        """The units of the compiled lane, if they are all that waits."""
-        return self._lane if self.has_units and not self._undispatched else None
+    def first_requests(self) -> list[DispatchRequest]:
+        """The requests before the first batch of units, or the last ones."""
+        return self._before_units[0] if self._before_units else self._undispatched
 
     def units_dispatched(self) -> None:
-        """Forget the units, which are in queues and index."""
+        """Forget the first batch of units, which is in queues and index. No requests may wait before it."""
         assert self._lane is not None
         self._lane.clear()
-        self.has_units = False
+        self._before_units.popleft()
 
     def requests_dispatched(self) -> None:
-        """Forget the requests, which are in queues and index."""
-        self._undispatched = []
+        """Forget the `first_requests`, which are in queues and index."""
+        self.first_requests.clear()
+
+    def _seal_units(self) -> None:
+        assert self._lane is not None
+        self._lane.seal()
+        self._before_units.append(self._undispatched)
+        self._undispatched, self.has_units = [], False
 
     def _take_units(self) -> None:
         """Replace the units by requests, decoded from the records."""
-        assert self._lane is not None
         self.write()
-        self._undispatched += map(self._request_at, self._lane.physical_offsets())
-        self.units_dispatched()
+        found = list[DispatchRequest]()
+        while (units := self.units) is not None:
+            found += self.first_requests
+            found += map(self._request_at, units.physical_offsets())
+            self.units_dispatched()
+        self._undispatched[:0] = found
 
     def write(self) -> None:
         """Write the records to the file. Afterwards they survive a process kill."""

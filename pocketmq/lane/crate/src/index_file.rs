@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::index::{self, IndexState};
-use crate::serve::Unit;
+use crate::serve::Batch;
 
 /// `IndexEnds` of Python: numbers of an index file.
 #[repr(C)]
@@ -53,8 +53,9 @@ impl IndexFile {
         ends.address != 0 && ends.count + count as i64 <= ends.count_max
     }
 
-    /// Add the hashes of units, for which there is room. False if the disk has no space for them.
-    pub fn put(&self, py: Python<'_>, units: &[Unit], hashes: &[u32]) -> PyResult<bool> {
+    /// Add the hashes of a batch, for which there is room. False if the disk has no space for them.
+    pub fn put(&self, py: Python<'_>, batch: &Batch) -> PyResult<bool> {
+        let Batch { units, hashes } = batch;
         let (end, reserved) = (self.ends(py).count + hashes.len() as i64, self.ends(py).reserved_count);
         if end > reserved {
             match self.file.call_method1(py, intern!(py, "reserve"), (end,)) {

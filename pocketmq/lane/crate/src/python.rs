@@ -152,8 +152,9 @@ impl Lane {
         Ok((copied, place.physical_offset, unknown(stop)))
     }
 
-    /// Append the waiting units to their queues in `all`, add those to `dirty`, and add the hashes to `index`. Return whether
-    /// that is done, number and bytes of the messages appended, and the arrivals at the queues that are `watched`.
+    /// Append the units of the first batch to their queues in `all`, add those to `dirty`, and add the hashes to `index`.
+    /// Return whether that is done, number and bytes of the messages appended, and the arrivals at the queues that are
+    /// `watched`.
     fn append(
         &mut self,
         py: Python<'_>,
@@ -167,7 +168,7 @@ impl Lane {
             if !self.index.as_ref().is_some_and(|known| known.is(file)) {
                 self.index = Some(IndexFile::new(file)?);
             }
-            if !self.index.as_ref().is_some_and(|known| known.has_room(py, self.server.hashes.len())) {
+            if !self.index.as_ref().is_some_and(|known| known.has_room(py, self.server.first().hashes.len())) {
                 return Ok((false, count, size, arrivals));
             }
         }
@@ -188,9 +189,7 @@ impl Lane {
             }
         }
         let is_indexed = match &self.index {
-            Some(file) if index.is_some() && !self.server.hashes.is_empty() => {
-                file.put(py, &self.server.units, &self.server.hashes)?
-            }
+            Some(file) if index.is_some() && self.has_keys() => file.put(py, self.server.first())?,
             _ => true,
         };
         Ok((is_indexed, count, size, arrivals))
@@ -204,26 +203,31 @@ impl Lane {
         taken.into_iter().map(|(topic, queue, count, size)| (key(topic, queue), count, size)).collect()
     }
 
-    /// (physical offset, size, store time in ms) of the last record that has waiting units.
+    /// (physical offset, size, store time in ms) of the last record of the first batch.
     #[getter]
     fn last(&self) -> Option<(i64, u32, i64)> {
-        self.server.units.last().map(|unit| (unit.physical_offset, unit.size, unit.store_time_ms))
+        self.server.first().units.last().map(|unit| (unit.physical_offset, unit.size, unit.store_time_ms))
     }
 
-    /// Whether one of the records whose units wait has keys for the index.
+    /// Whether a record of the first batch has keys for the index.
     #[getter]
     fn has_keys(&self) -> bool {
-        !self.server.hashes.is_empty()
+        !self.server.first().hashes.is_empty()
     }
 
-    /// Physical offsets of the records whose units wait.
+    /// Physical offsets of the records of the first batch.
     fn physical_offsets(&self) -> Vec<i64> {
-        self.server.units.iter().map(|unit: &Unit| unit.physical_offset).collect()
+        self.server.first().units.iter().map(|unit: &Unit| unit.physical_offset).collect()
     }
 
-    /// Forget the waiting units.
+    /// End the batch to which units are added: a record of the Python path follows.
+    fn seal(&mut self) {
+        self.server.seal();
+    }
+
+    /// Forget the first batch.
     fn clear(&mut self) {
-        self.server.clear_units();
+        self.server.clear_first();
     }
 }
 
@@ -332,7 +336,7 @@ fn joined<'py, 'a>(py: Python<'py>, size: usize, pieces: impl Iterator<Item = &'
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 8;
+const INTERFACE: u32 = 9;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,6 +1,6 @@
 //! Serving the ordinary sends at the front of a read: from frames to records, units and answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::answer::{Stored, Templates};
 use crate::header::{read_binary, read_json, u32_at, Head, Names};
@@ -108,8 +108,15 @@ pub struct Unit {
     pub physical_offset: i64,
     pub tags_code: i64,
     pub store_time_ms: i64,
-    /// End of its hashes in `Server::hashes`; they begin where those of the unit before it end.
+    /// End of its hashes in `Batch::hashes`; they begin where those of the unit before it end.
     pub hashes_end: u32,
+}
+
+/// Units of adjacent records, and the hashes of their keys.
+#[derive(Default)]
+pub struct Batch {
+    pub units: Vec<Unit>,
+    pub hashes: Vec<u32>,
 }
 
 /// The units of one queue that are dispatched together.
@@ -124,7 +131,7 @@ pub struct Run {
     units_end: usize,
 }
 
-/// The waiting units by queue.
+/// The units of a batch by queue.
 pub struct Runs {
     /// In the order of each queue's first unit.
     pub runs: Vec<Run>,
@@ -168,8 +175,9 @@ pub struct Server {
     pub(crate) stored_properties: Vec<u8>,
     pub records: Vec<u8>,
     pub answers: Vec<u8>,
-    pub units: Vec<Unit>,
-    pub hashes: Vec<u32>,
+    /// What waits to be dispatched: batches behind each of which records of others follow, and the open one.
+    sealed: VecDeque<Batch>,
+    open: Batch,
     /// (topic, queue) of the queues with counts.
     counted: Vec<(u32, u32)>,
 }
@@ -187,8 +195,8 @@ impl Server {
             stored_properties: Vec::new(),
             records: Vec::new(),
             answers: Vec::new(),
-            units: Vec::new(),
-            hashes: Vec::new(),
+            sealed: VecDeque::new(),
+            open: Batch::default(),
             counted: Vec::new(),
         }
     }
@@ -301,13 +309,13 @@ impl Server {
         self.records.extend_from_slice(stored);
         let prefix = topic.key_prefix;
         if !properties.uniq_key.is_empty() {
-            self.hashes.push(key_hash(java_hash(prefix, properties.uniq_key)));
+            self.open.hashes.push(key_hash(java_hash(prefix, properties.uniq_key)));
         }
         for key in properties.keys.split(|byte| *byte == b' ').filter(|key| !key.is_empty()) {
-            self.hashes.push(key_hash(java_hash(prefix, key)));
+            self.open.hashes.push(key_hash(java_hash(prefix, key)));
         }
         let tags_code = if properties.tags.is_empty() { 0 } else { i64::from(java_hash(0, properties.tags) as i32) };
-        self.units.push(Unit {
+        self.open.units.push(Unit {
             topic: topic.number,
             queue,
             size: size as u32,
@@ -315,17 +323,17 @@ impl Server {
             physical_offset: place.physical_offset,
             tags_code,
             store_time_ms: place.store_time_ms,
-            hashes_end: self.hashes.len() as u32,
+            hashes_end: self.open.hashes.len() as u32,
         });
         place.physical_offset += size as i64;
         place.room -= size as i64;
         Some(queue_offset)
     }
 
-    /// The waiting units by queue.
+    /// The units of the first batch by queue.
     pub fn runs(&mut self) -> Runs {
-        let mut runs: Vec<Run> = Vec::new();
-        for unit in &self.units {
+        let (batch, mut runs) = (self.sealed.front().unwrap_or(&self.open), Vec::<Run>::new());
+        for unit in &batch.units {
             let slot = &mut self.queues[unit.topic as usize][unit.queue as usize].run;
             if *slot == NO_RUN {
                 *slot = runs.len() as u32;
@@ -350,7 +358,7 @@ impl Server {
             end += run.count as usize * UNIT_SIZE;
         }
         let mut units = vec![0; end];
-        for unit in &self.units {
+        for unit in &batch.units {
             let run = &mut runs[self.queues[unit.topic as usize][unit.queue as usize].run as usize];
             let place = &mut units[run.units_end..run.units_end + UNIT_SIZE];
             place[..8].copy_from_slice(&unit.physical_offset.to_be_bytes());
@@ -385,10 +393,24 @@ impl Server {
         taken.into_iter().map(take).collect()
     }
 
-    /// Forget the units that were dispatched.
-    pub fn clear_units(&mut self) {
-        self.units.clear();
-        self.hashes.clear();
+    /// The batch that is dispatched first.
+    pub fn first(&self) -> &Batch {
+        self.sealed.front().unwrap_or(&self.open)
+    }
+
+    /// Close the open batch: the next record of the log is not one of the lane's.
+    pub fn seal(&mut self) {
+        self.sealed.push_back(std::mem::take(&mut self.open));
+    }
+
+    /// Forget the first batch, which was dispatched.
+    pub fn clear_first(&mut self) {
+        let mut batch = self.sealed.pop_front().unwrap_or_else(|| std::mem::take(&mut self.open));
+        if self.open.units.is_empty() {
+            batch.units.clear();
+            batch.hashes.clear();
+            self.open = batch; // with the memory that it has
+        }
     }
 }
 

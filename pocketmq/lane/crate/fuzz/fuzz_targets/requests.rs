@@ -54,17 +54,17 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(place.physical_offset, 1000 + size as i64);
     assert_eq!(place.room, (1 << 15) - size as i64);
     assert!(place.room >= 0);
-    assert_eq!(server.units.iter().map(|unit| unit.size as usize).sum::<usize>(), size);
-    assert_eq!(next.0.iter().sum::<i64>(), 13 + server.units.len() as i64);
+    assert_eq!(server.first().units.iter().map(|unit| unit.size as usize).sum::<usize>(), size);
+    assert_eq!(next.0.iter().sum::<i64>(), 13 + server.first().units.len() as i64);
     let found = server.runs();
-    assert_eq!(found.runs.iter().map(|run| run.count as usize).sum::<usize>(), server.units.len());
+    assert_eq!(found.runs.iter().map(|run| run.count as usize).sum::<usize>(), server.first().units.len());
     found.runs.iter().for_each(|run| server.count(run));
     assert_eq!(server.take_counts(usize::MAX).iter().map(|taken| taken.3 as usize).sum::<usize>(), size);
     assert!(server.take_counts(usize::MAX).is_empty());
-    let mut file = vec![0u8; 40 + SLOTS as usize * 4 + 20 * (server.hashes.len() + 1)];
+    let mut file = vec![0u8; 40 + SLOTS as usize * 4 + 20 * (server.first().hashes.len() + 1)];
     let mut state = IndexState { count: 1, used_slots: 0, begin_ms: 0, begin_offset: 0 };
-    index::put(&mut file, SLOTS, &mut state, &server.units, &server.hashes).expect("the file has room");
-    assert_eq!(state.count, 1 + server.hashes.len() as i64);
+    index::put(&mut file, SLOTS, &mut state, &server.first().units, &server.first().hashes).expect("the file has room");
+    assert_eq!(state.count, 1 + server.first().hashes.len() as i64);
 
     // The records are what a pull of these units returns.
     let mut units = Vec::new();
@@ -83,10 +83,10 @@ fuzz_target!(|data: &[u8]| {
 
     // What was left is left again, without any effect.
     let rest = &data[used..];
-    let (units_before, offsets_before) = (server.units.len(), next.0.clone());
+    let (units_before, offsets_before) = (server.first().units.len(), next.0.clone());
     let full = place.room;
     let (again, _) = server.serve(rest, &mut place, &mut next);
-    assert!(again == 0 && place.room == full && next.0 == offsets_before && server.units.len() == units_before);
+    assert!(again == 0 && place.room == full && next.0 == offsets_before && server.first().units.len() == units_before);
     if let Stop::UnknownTopic(name) = stop {
         server.learn(&name, 0, 0);
         assert_eq!(server.serve(rest, &mut place, &mut next).0, 0);
@@ -95,9 +95,9 @@ fuzz_target!(|data: &[u8]| {
     // The bytes as a file of the log, with records of messages that waited; and what was served, as none of it did.
     let positions = [0, data.len() / 2, data.len()];
     let delivery = Delivery { now_ms: i64::MAX, precision_ms: 1000 };
-    let before = (server.records.len(), server.units.len(), place.physical_offset);
+    let before = (server.records.len(), server.first().units.len(), place.physical_offset);
     let (copied, _) = server.copy(data, &positions, delivery, &mut place, &mut next);
-    assert!(copied <= positions.len() && server.units.len() == before.1 + copied);
+    assert!(copied <= positions.len() && server.first().units.len() == before.1 + copied);
     assert_eq!((server.records.len() - before.0) as i64, place.physical_offset - before.2);
     let stored = server.records.clone();
     if !stored.is_empty() && copied == 0 {
