@@ -422,6 +422,10 @@ class MessageStore:
         self.commit_log.tail.write()
         return self._retention.clean(manual)
 
+    def clean_in_slices(self, run: Callable[[Iterator[None]], object]) -> None:
+        """Let `run` do in steps what `clean` does for each queue."""
+        self._retention.run = run
+
     def ask_before_removing(self, may_remove: Callable[[int], bool]) -> None:
         """Keep each CommitLog file until `may_remove(its end offset)` returns True; each round of retention calls it."""
         self._retention.may_remove = may_remove

@@ -1,3 +1,4 @@
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -113,5 +114,6 @@ def test_truncation_and_retention_reach_every_queue(store: Store) -> None:
     assert [queue.max_offset for queue in store.queues] == [25, 25]
     assert store.queues.max_physical_offset == 5000
     # Ten units a file: 190 bytes are rounded up to 200.
-    assert store.queues.delete_below(2100) == 2
+    deque(store.queues.deleting_below(2100), maxlen=0)
+    assert [len(queue.opened_files) for queue in store.queues] == [2, 2]
     assert [queue.min_offset for queue in store.queues] == [11, 10]

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,41 @@ def test_expired_files_and_their_units_are_deleted_at_the_delete_when_hour() -> 
     assert store.reader.get_message("T", 0, 0, 32).next_begin_offset == 5
     assert store.query_message("T", "k1", 9, 0, 1 << 60).views == []
     assert store.clean() == 0
+
+
+def test_queues_of_deleted_files_are_cleaned_in_steps_until_the_store_is_closed() -> None:
+    """There may be tens of thousands of queues, whose requests must not wait for all of them."""
+    disk, clock = MemoryDisk(), noon()
+    store = aged_store(disk, clock)
+    for queue_id in range(1, 40):
+        store.commit_log.put(message("T", queue_id))
+    store.dispatch()
+    begun: list[Iterator[None]] = []
+    store.clean_in_slices(begun.append)
+    assert store.clean() == 5 and store.min_offset("T", 0) == 0
+    assert store.clean() == 0 and len(begun) == 1, "it is not begun twice"
+    next(begun[0])
+    assert store.min_offset("T", 0) == 5
+    assert sum(1 for _ in begun[0]) == 39
+    clock.advance(HOUR_MS)
+    assert store.clean(manual=True) == 1
+    (steps,) = begun[1:]
+    next(steps)
+    store.shutdown()
+    before = disk.listdir(f"{ROOT}/consumequeue/T")
+    assert list(steps) == [] and disk.listdir(f"{ROOT}/consumequeue/T") == before
+
+
+def test_retention_maps_no_file_of_a_small_queue() -> None:
+    clock = noon()
+    store = aged_store(MemoryDisk(), clock, mapped_file_open_max=1)
+    for queue_id in range(1, 9):
+        store.commit_log.put(message("T", queue_id))
+        store.dispatch()
+    mapped: list[object] = []
+    store.open_files.opened = mapped.append  # type: ignore[method-assign]
+    assert store.clean() == 5 and store.min_offset("T", 0) == 5
+    assert not any("consumequeue" in str(getattr(file, "path", "")) for file in mapped)
 
 
 def test_at_other_hours_files_are_deleted_only_on_request() -> None:

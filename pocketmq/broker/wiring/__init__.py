@@ -352,6 +352,7 @@ class _Parts:
 def _connect(services: Services) -> None:
     """Connect the services by events, steps at the end of each turn, and checks before a file of the log is deleted."""
     store, turn = services.store, services.turn
+    store.clean_in_slices(services.slices.start)
     if store.config.is_slave:
         store.commit_log.refuse("role", PUT_REFUSAL)
     else:

@@ -46,6 +46,8 @@ _FILES_RECOVERED: Final = 3
 _UNITS_SCANNED_AT_FIRST: Final = 256
 _UNITS_SCANNED_AT_ONCE: Final = 4096
 _UNIT_SIZE: Final = CONSUME_QUEUE_UNIT_SIZE
+# Bytes of units that are read rather than mapped.
+_READ_MAX: Final = 64 << 10
 
 
 class BrokenQueueError(StoreError):
@@ -71,6 +73,7 @@ class ConsumeQueue(QueueEnds):
         "_min_unit_physical_offset",
         "_opened",
         "_tail",
+        "flush_offset",
         "min_offset",
         "queue_id",
         "sums",
@@ -94,6 +97,8 @@ class ConsumeQueue(QueueEnds):
         self.max_offset = 0
         # End offset of the newest record in the queue: records that end at or before it have been appended already.
         self.max_physical_offset = 0
+        self.flush_offset = 0
+        """The max offset when the last flush began."""
         # The file to which units were appended last, if it is still open. The compiled lane appends to it, too.
         self._tail: MappedFile | None = None
         # Checksums of the files, ascending; see `queue_checksums`.
@@ -299,9 +304,7 @@ class ConsumeQueue(QueueEnds):
         if self._min_unit_physical_offset >= min_physical_offset or self.min_offset == self.max_offset:
             return
         was_open = self._opened
-        self.min_offset = self._first_at_or_beyond(min_physical_offset)
-        unit = self.unit_at(self.min_offset)
-        self._min_unit_physical_offset = -1 if unit is None else unit[0]
+        self.min_offset, self._min_unit_physical_offset = self._first_at_or_beyond(min_physical_offset)
         if not was_open:
             self.close()
 
@@ -310,7 +313,7 @@ class ConsumeQueue(QueueEnds):
         if self.max_physical_offset <= physical_offset:
             return
         self._open()
-        self.truncate_units(self._first_at_or_beyond(physical_offset))
+        self.truncate_units(self._first_at_or_beyond(physical_offset)[0])
 
     def truncate_units(self, end: int) -> None:
         """Drop the units from queue offset `end` on, without reading them."""
@@ -346,33 +349,39 @@ class ConsumeQueue(QueueEnds):
             self.correct_min_offset(min_physical_offset)
         return deleted
 
-    def _first_at_or_beyond(self, physical_offset: int) -> int:
-        """Return the first queue offset whose unit is not blank and points at or beyond `physical_offset`.
+    def _first_at_or_beyond(self, physical_offset: int) -> tuple[int, int]:
+        """Return the first queue offset whose unit is not blank and points at or beyond an offset, and where it points.
 
-        Returns `max_offset` if there is none. An invalid unit counts as beyond: a power cut may lose any page that was not
-        synced and keep later ones.
+        Returns `max_offset` and -1 if there is none. An invalid unit counts as beyond: a power cut may lose any page that
+        was not synced and keep later ones.
         """
 
-        def reached(file: MappedFile, index: int) -> bool:
-            unit = _unit_of(file, index)
+        def reached(units: bytes | memoryview, index: int) -> bool:
+            unit = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(units, index * _UNIT_SIZE)
             return _is_invalid(unit) or (unit[0] >= physical_offset and not _is_blank(unit))
 
         for file in self._open().files:
             count = file.wrote // _UNIT_SIZE
-            if count and reached(file, count - 1):
-                first = bisect_left(range(count), True, key=lambda index, file=file: reached(file, index))  # type: ignore[misc]
-                return file.start_offset // _UNIT_SIZE + first
-        return self.max_offset
+            # Retention asks all queues: to map a file for that costs many times as much as to read a few units.
+            units = file.view if file.wrote > _READ_MAX else file.read_written(0, file.wrote)
+            if count and reached(units, count - 1):
+                first = bisect_left(range(count), True, key=lambda index, units=units: reached(units, index))  # type: ignore[misc]
+                found = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(units, first * _UNIT_SIZE)
+                return file.start_offset // _UNIT_SIZE + first, found[0]
+        return self.max_offset, -1
 
     # --- lifecycle --------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Make the units durable. Raises OSError."""
+        end = self.max_offset
         if self._opened:
             self._files.flush()
+        self.flush_offset = end
 
     def begin_flush(self, flush: JointFlush) -> None:
         """Add to `flush` what a sync of the file system makes durable from now on. Raises OSError."""
+        self.flush_offset = self.max_offset
         if self._opened:
             self._files.begin_flush(flush)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pocketmq.store.disk.disk import Disk, FileSystem, StoreError
-from pocketmq.store.disk.mapped_file_queue import JointFlush
+from pocketmq.store.disk.mapped_file_queue import OS_PAGE_SIZE, JointFlush
 from pocketmq.store.disk.open_files import OpenFiles
 from pocketmq.store.format.layout import CONSUME_QUEUE_UNIT_SIZE
 from pocketmq.store.format.message import QueueKey, folder_problem, queue_folder, topic_folder
@@ -138,11 +138,14 @@ class ConsumeQueueStore:
         for queue in self:
             queue.correct_min_offset(min_physical_offset)
 
-    def delete_below(self, min_physical_offset: int) -> int:
-        """Delete files whose records are all gone from the log and correct the min offsets. Return the number of files."""
-        deleted = sum(queue.delete_below(min_physical_offset) for queue in self)
-        self.correct_min_offsets(min_physical_offset)
-        return deleted + self.ext.delete_below()
+    def deleting_below(self, min_physical_offset: int) -> Iterator[None]:
+        """Delete files whose records are all gone from the log and correct the min offsets, one queue a step."""
+        for key, queue in tuple(self.queues.items()):
+            if self.queues.get(key) is queue:
+                queue.delete_below(min_physical_offset)
+                queue.correct_min_offset(min_physical_offset)
+                yield
+        self.ext.delete_below()
 
     def drop_queue(self, topic: str, queue_id: int) -> None:
         """Delete a queue and its files, if it exists."""
@@ -174,8 +177,10 @@ class ConsumeQueueStore:
         dirty = tuple(self.dirty)
         if not least_pages and len(dirty) >= self.together_from and self._flush_together(dirty):
             return
+        # Queues with fewer new units need not be asked.
+        units_min = min(max(least_pages - 1, 0) * OS_PAGE_SIZE, self._file_size) // CONSUME_QUEUE_UNIT_SIZE
         for queue in dirty:
-            if least_pages and not queue.has_due(least_pages):
+            if least_pages and (queue.max_offset - queue.flush_offset < units_min or not queue.has_due(least_pages)):
                 continue
             # Removed before the sync: a unit appended during the sync adds the queue again.
             self.dirty.pop(queue, None)

@@ -14,7 +14,7 @@ that there is never a gap.
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from pocketmq.store.disk.mapped_file import MappedFile
@@ -40,10 +40,13 @@ class Retention:
         self._is_full = False
         # Min offset of the log up to which queues and index have been deleted.
         self._deleted_below = 0
+        self._is_deleting = self._is_closed = False
         self._removed: deque[MappedFile] = deque()
         self._delete_due = store.clock.monotonic()
         # Called with a file's end offset before it is removed; returns whether its contents are no longer needed.
         self.may_remove: Callable[[int], bool] = lambda end_offset: True
+        # Does work in steps. There may be tens of thousands of queues.
+        self.run: Callable[[Iterator[None]], object] = lambda steps: deque(steps, maxlen=0)
 
     def clean(self, manual: bool = False) -> int:
         """Check the disks and remove files that are due. Return the number of CommitLog files. Raises OSError."""
@@ -52,12 +55,23 @@ class Retention:
         removed = self._remove_log_files(self._look_at_disks())
         min_offset = self._store.commit_log.min_offset
         # Compared this way, so that a round that failed or was interrupted by a crash is completed by the next.
-        if min_offset > self._deleted_below:
-            self._store.queues.delete_below(min_offset)
+        if min_offset > self._deleted_below and not self._is_deleting:
+            self._is_deleting = True
+            self.run(self._deleting_below(min_offset))
+        return removed
+
+    def _deleting_below(self, min_offset: int) -> Iterator[None]:
+        """Delete of queues and index what belongs to removed log files, in steps."""
+        try:
+            for _ in self._store.queues.deleting_below(min_offset):
+                yield
+                if self._is_closed:
+                    return
             if self._store.index is not None:
                 self._store.index.delete_below(min_offset)
             self._deleted_below = min_offset
-        return removed
+        finally:
+            self._is_deleting = False
 
     def _look_at_disks(self) -> float:
         """Refuse or accept messages. Return the used fraction (0 to 1) of the disk that counts."""
@@ -92,7 +106,11 @@ class Retention:
                 self._look_at_disks()
 
     def delete_all_removed(self) -> None:
-        """Delete all removed files, so that the next start does not find them. Raises OSError like `delete_removed`."""
+        """Delete all removed files, so that the next start does not find them, and end the work on queues.
+
+        Raises OSError like `delete_removed`.
+        """
+        self._is_closed = True
         while self._removed:
             if (error := self._delete_next()) is not None:
                 log.warning("a CommitLog file cannot be deleted: %s", error)
