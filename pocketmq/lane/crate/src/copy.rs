@@ -91,7 +91,8 @@ impl Server {
         std::str::from_utf8(text).ok()?; // otherwise two names may be one as text
         let found: Found = self.rules.look(text)?;
         let queue_id = int32(found.real_queue)?;
-        if self.topics.get(found.real_topic).is_some_and(|topic| i64::from(queue_id) >= i64::from(topic.read_count)) {
+        let topic = self.topics.get(found.real_topic).copied();
+        if topic.is_some_and(|topic| i64::from(queue_id) >= i64::from(topic.read_count)) {
             return None; // the Python path chooses another queue, as this one has no readers
         }
         self.stored_properties.clear();
@@ -103,8 +104,8 @@ impl Server {
         push_decimal(&mut self.stored_properties, waited.store_ms - waited.store_ms.rem_euclid(delivery.precision_ms));
         self.stored_properties.extend_from_slice(b"\x02TIMER_DEQUEUE_MS\x01");
         push_decimal(&mut self.stored_properties, delivery.now_ms);
-        let record = Record { fixed: waited.fixed, body: waited.body, topic: found.real_topic };
-        self.append(&record, queue_id, &found, place, offsets, stop)?;
+        let record = Record::new(waited.fixed, waited.body, found.real_topic);
+        self.append(&record, topic, queue_id, &found, place, offsets, stop)?;
         Some(())
     }
 }

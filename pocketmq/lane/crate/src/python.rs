@@ -11,7 +11,7 @@ use crate::copy::Delivery;
 use crate::index_file::IndexFile;
 use crate::properties::Rules;
 use crate::pull::{answer, read_pull, Offsets, PullTemplate, Source};
-use crate::queues::{fetch, is_watched, Known, Queues, Watched};
+use crate::queues::{fetch, is_watched, prefetch, Known, Queues, Watched};
 use crate::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
 
 /// Next offsets in the cells of the log's end.
@@ -23,6 +23,18 @@ pub struct Cells<'a, 'py> {
 impl NextOffsets for Cells<'_, '_> {
     fn next(&mut self, topic: usize, queue: usize) -> Option<&mut i64> {
         self.queues.get_mut(topic)?.get_mut(queue)?.next_offset(self.cells)
+    }
+
+    fn fetch_queue(&self, topic: usize, queue: usize) {
+        if let Some(known) = self.queues.get(topic).and_then(|queues| queues.get(queue)) {
+            prefetch(std::ptr::from_ref(known).cast());
+        }
+    }
+
+    fn fetch_number(&self, topic: usize, queue: usize) {
+        if let Some(known) = self.queues.get(topic).and_then(|queues| queues.get(queue)) {
+            known.fetch_next();
+        }
     }
 }
 

@@ -52,6 +52,13 @@ impl Known {
         Known { key, queue: None, next: None }
     }
 
+    /// Have the memory brought in which the next offset is.
+    pub fn fetch_next(&self) {
+        if let Some((_, address)) = &self.next {
+            prefetch(*address as *const i8);
+        }
+    }
+
     /// The next offset at the log's end, in its cell, which is looked up in `cells` as long as the one at hand does not count.
     pub fn next_offset(&mut self, cells: &Bound<'_, PyDict>) -> Option<&mut i64> {
         // SAFETY: a cell has its number at this address as long as the object is at hand, and this thread has the
@@ -155,14 +162,14 @@ pub fn fetch<'a>(known: impl Iterator<Item = &'a Known>) {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn prefetch(place: *const i8) {
+pub fn prefetch(place: *const i8) {
     use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
     // SAFETY: the instruction is part of x86-64, and has no effect for an address without memory.
     unsafe { _mm_prefetch(place, _MM_HINT_T0) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn prefetch(_place: *const i8) {}
+pub fn prefetch(_place: *const i8) {}
 
 /// Whether the arrivals at a queue are wanted.
 pub fn is_watched(watched: &Watched<'_>, key: &Bound<'_, PyTuple>) -> PyResult<bool> {

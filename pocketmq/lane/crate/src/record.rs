@@ -23,13 +23,21 @@ const SYS_FLAG_NOT_ORDINARY: i32 = 0xFC;
 /// A record to be appended, without its properties.
 pub struct Record<'a> {
     /// What comes before the body; `placed` fills in what depends on its place.
-    pub fixed: [u8; FIXED_SIZE],
+    fixed: [u8; FIXED_SIZE],
     pub body: &'a [u8],
     /// At most 127 bytes.
     pub topic: &'a [u8],
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    /// `fixed`: what comes before the body, but for its size and its CRC.
+    pub fn new(mut fixed: [u8; FIXED_SIZE], body: &'a [u8], topic: &'a [u8]) -> Self {
+        set(&mut fixed, MAGIC, &MAGIC_CODE.to_be_bytes());
+        set(&mut fixed, BODY_CRC, &(crc32fast::hash(body) & 0x7FFF_FFFF).to_be_bytes());
+        set(&mut fixed, BODY_SIZE, &(body.len() as u32).to_be_bytes());
+        Record { fixed, body, topic }
+    }
+
     pub fn size(&self, properties_size: usize) -> usize {
         FIXED_SIZE + self.body.len() + 1 + self.topic.len() + 2 + properties_size
     }
@@ -38,13 +46,10 @@ impl Record<'_> {
     pub fn placed(&self, size: usize, queue_id: i32, queue_offset: i64, place: &Place) -> [u8; FIXED_SIZE] {
         let mut fixed = self.fixed;
         set(&mut fixed, 0, &(size as u32).to_be_bytes());
-        set(&mut fixed, MAGIC, &MAGIC_CODE.to_be_bytes());
-        set(&mut fixed, BODY_CRC, &(crc32fast::hash(self.body) & 0x7FFF_FFFF).to_be_bytes());
         set(&mut fixed, QUEUE_ID, &queue_id.to_be_bytes());
         set(&mut fixed, QUEUE_OFFSET, &queue_offset.to_be_bytes());
         set(&mut fixed, PHYSICAL_OFFSET, &place.physical_offset.to_be_bytes());
         set(&mut fixed, STORE_TIME, &place.store_time_ms.to_be_bytes());
-        set(&mut fixed, BODY_SIZE, &(self.body.len() as u32).to_be_bytes());
         fixed
     }
 }
