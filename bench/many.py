@@ -4,8 +4,9 @@
 
 Each count has a fresh broker, whose topics are created by one list of topics (a request of 5.x, so that 4.9.4 cannot be the
 peer). The load is bench/loadgen: sends with bodies of 1 KiB to topics at random. It is measured once almost all queues have
-messages and it has settled. Then the broker is stopped and started again on the same store, for the start and the memory of
-a broker with so many topics.
+messages and it has settled, in parts: the brokers of all counts are loaded in turn, since the machine's speed changes within
+minutes. Then each broker is stopped and started again on the same store, for the start and the memory of a broker with so
+many topics.
 
 With 10,000 topics of 8 queues, Apache's broker cannot map all queue files unless `vm.max_map_count` is raised; such a row is
 empty.
@@ -18,8 +19,9 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -35,6 +37,8 @@ from pocketmq.cli import processes
 
 PIPELINED = ("-conns", "8", "-window", "16")
 HELD_TOPIC = f"{TOPIC}-held"
+PARTS = 6
+"""Parts of a measurement."""
 FILLED = 4
 """Messages per queue before the measurement; sent at random, they reach 98 % of the queues."""
 
@@ -84,24 +88,72 @@ def fill(bench: Bench, broker: Running, arguments: Sequence[str], messages: int)
         stored += bench.run(broker, *arguments, seconds=bench.warm_seconds)["acked"]
 
 
-def measured(bench: Bench, column: Contestant, growth: Growth, count: int) -> dict[str, Any]:
-    """Run a load with one count on a fresh broker, then start the broker again."""
-    folder = Path(tempfile.mkdtemp(dir=bench.scratch))
-    broker = column.start(folder)
-    try:
-        wire.create_topics(broker.address, growth.topics(count), growth.queues(count))
-        arguments = (growth.option, str(count), *growth.others)
-        fill(bench, broker, arguments, FILLED * len(growth.topics(count)) * growth.queues(count))
-        result = bench.run(broker, *arguments, warm_up=bench.warm_up.times(column.warm_share))
-        console.print(f"[dim]{column.name}, {growth.name}, {count:,}: {described(result['steps'])}[/]")
-        broker.stop()
-        broker = column.start(folder)
-        started = {"start_s": broker.boot_seconds, "start_cpu_s": processes.cpu_seconds(broker.pid)}
+class Loaded:
+    """A broker of its own for one count, whose queues have messages."""
+
+    def __init__(self, bench: Bench, column: Contestant, growth: Growth, count: int) -> None:
+        self._bench, self._column = bench, column
+        self._folder = Path(tempfile.mkdtemp(dir=bench.scratch))
+        self._broker = column.start(self._folder)
+        self._arguments = (growth.option, str(count), *growth.others)
+        self._parts: list[dict[str, Any]] = []
+        try:
+            wire.create_topics(self._broker.address, growth.topics(count), growth.queues(count))
+            fill(bench, self._broker, self._arguments, FILLED * len(growth.topics(count)) * growth.queues(count))
+            warm = bench.run(self._broker, *self._arguments, seconds=1, warm_up=bench.warm_up.times(column.warm_share))
+        except BaseException:
+            self.close()
+            raise
+        console.print(f"[dim]{column.name}, {growth.name}, {count:,}: {described(warm['steps'])}[/]")
+
+    def measure_part(self) -> None:
+        """Measure one part of the load."""
+        self._parts.append(self._bench.run(self._broker, *self._arguments, seconds=self._bench.seconds / PARTS))
+
+    def result(self) -> dict[str, Any]:
+        """Return the figures of all parts and of another start."""
+        sums = {key: sum(part[key] * part["acked"] for part in self._parts) for key in (COST, "msgs_per_s", "p99_ms")}
+        acked = sum(part["acked"] for part in self._parts)
+        self._broker.stop()
+        self._broker = self._column.start(self._folder)
+        started = {"start_s": self._broker.boot_seconds, "start_cpu_s": processes.cpu_seconds(self._broker.pid)}
         time.sleep(IDLE_SECONDS)
-        return {**result, **started, "idle_mb": anonymous_mb(broker.pid)}
+        means = {key: value / acked for key, value in sums.items()}
+        return {**means, **started, "anon_mb": self._parts[-1]["anon_mb"], "idle_mb": anonymous_mb(self._broker.pid)}
+
+    def close(self) -> None:
+        """Stop the broker and delete its store."""
+        self._broker.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def measured(bench: Bench, column: Contestant, growth: Growth, counts: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return the figures by count, without those for which a broker of the peer fails."""
+    loaded: dict[int, Loaded] = {}
+
+    def do(count: int, what: Callable[[], Any]) -> Any:
+        try:
+            return what()
+        except (RuntimeError, apache.ApacheError) as wrong:
+            if column.is_ours:
+                raise
+            console.print(f"[yellow]{column.name}, {growth.name}, {count:,}: {wrong}[/]")
+            if count in loaded:
+                loaded.pop(count).close()
+            return None
+
+    try:
+        for count in counts:
+            if (made := do(count, partial(Loaded, bench, column, growth, count))) is not None:
+                loaded[count] = made
+        for part in range(PARTS):
+            for count in sorted(loaded, reverse=part % 2 == 1):
+                do(count, loaded[count].measure_part)
+        results = {count: do(count, one.result) for count, one in tuple(loaded.items())}
+        return {count: result for count, result in results.items() if result is not None}
     finally:
-        broker.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        for one in loaded.values():
+            one.close()
 
 
 def main() -> None:
@@ -118,14 +170,11 @@ def main() -> None:
     rows = [(growth, count) for growth in growths for count in growth.counts if count <= (options.most or count)]
     figures: Figures = defaultdict(list)
     with opened(options) as bench:
-        for turn, (growth, count) in itertools.product(range(options.rounds), rows):
+        for turn, growth in itertools.product(range(options.rounds), growths):
+            counts = [count for one, count in rows if one is growth]
             for column in columns[:: 1 if turn % 2 == 0 else -1]:
-                try:
-                    figures[column.name, growth.name, count].append(measured(bench, column, growth, count))
-                except (RuntimeError, apache.ApacheError) as wrong:
-                    if column.is_ours:
-                        raise
-                    console.print(f"[yellow]{column.name}, {growth.name}, {count:,}: {wrong}[/]")
+                for count, result in measured(bench, column, growth, counts).items():
+                    figures[column.name, growth.name, count].append(result)
         table = Table("", "broker", *FIGURES, title=f"stores on {filesystem(bench.scratch)}, {os.cpu_count()} cores")
         for (growth, count), column in itertools.product(rows, columns):
             results = figures[column.name, growth.name, count]
