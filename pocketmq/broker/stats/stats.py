@@ -105,16 +105,9 @@ class BrokerStats:
 
     def count_lane(self) -> Iterator[None]:
         """Count the messages of the compiled lane by queue, in small steps."""
-        counts, words = self._puts, self._puts.words
-        known = counts.places.get
-        while self._take_lane_counts is not None and (taken := self._take_lane_counts(_QUEUES_AT_ONCE)):
-            for key, nums, size in taken:
-                # As `_put`, without its calls: with thousands of queues they take part of the time for their messages.
-                if (place := known(key, -2)) == -2:
-                    place = counts.place(key)
-                if place >= 0:
-                    words[place + NUMS] += nums
-                    words[place + SIZE] += size
+        while self._take_lane_counts is not None and (counts := self._take_lane_counts(_QUEUES_AT_ONCE)):
+            for key, nums, size in counts:
+                self._put(key, nums, size)
             yield
 
     @property
