@@ -113,8 +113,7 @@ class LogTail:
 
     @property
     def units(self) -> LaneUnits | None:
-        """The lane, if the records not dispatched yet begin with the first batch of its units, or have it behind the
-        `first_requests`."""
+        """The compiled lane, if it has units to be dispatched. Its first batch follows the `first_requests` in the log."""
         if self.has_units:
             self._seal_units()
         return self._lane if self._before_units else None

@@ -350,10 +350,10 @@ class ConsumeQueue(QueueEnds):
         return deleted
 
     def _first_at_or_beyond(self, physical_offset: int) -> tuple[int, int]:
-        """Return the first queue offset whose unit is not blank and points at or beyond an offset, and where it points.
+        """Return (queue offset, physical offset) of the first unit, except blank ones, at or beyond a physical offset.
 
-        Returns `max_offset` and -1 if there is none. An invalid unit counts as beyond: a power cut may lose any page that
-        was not synced and keep later ones.
+        The result is (`max_offset`, -1) if all units point to earlier records. An invalid unit counts as a later one: a power
+        cut may lose any page that was not synced and keep later pages.
         """
 
         def reached(units: bytes | memoryview, index: int) -> bool:

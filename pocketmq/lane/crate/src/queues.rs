@@ -52,7 +52,7 @@ impl Known {
         Known { key, queue: None, next: None }
     }
 
-    /// Have the memory brought in which the next offset is.
+    /// Prefetch the memory of the next offset.
     pub fn fetch_next(&self) {
         if let Some((_, address)) = &self.next {
             prefetch(*address as *const i8);

@@ -88,9 +88,10 @@ pub trait NextOffsets {
     /// The next offset of a queue; None if it is not known.
     fn next(&mut self, topic: usize, queue: usize) -> Option<&mut i64>;
 
-    /// Have the memory brought that `next` looks at for a queue first, and then that of the number. With thousands of queues it is
-    /// in no cache of the processor, and meanwhile something else is done. Nothing depends on it.
+    /// Prefetch the memory of a queue's account, which `next` reads. With thousands of queues it is in no cache of the processor.
     fn fetch_queue(&self, _topic: usize, _queue: usize) {}
+
+    /// Prefetch the memory of a queue's next offset, whose address is in the account.
     fn fetch_number(&self, _topic: usize, _queue: usize) {}
 }
 
@@ -180,7 +181,7 @@ pub struct Server {
     pub(crate) stored_properties: Vec<u8>,
     pub records: Vec<u8>,
     pub answers: Vec<u8>,
-    /// What waits to be dispatched: batches behind each of which records of others follow, and the open one.
+    /// Units to be dispatched: batches that are followed by a record of the Python path, and the batch to which units are added.
     sealed: VecDeque<Batch>,
     open: Batch,
     /// (topic, queue) of the queues with counts, and of those that are being taken.
@@ -395,8 +396,8 @@ impl Server {
         queue.size += run.size;
     }
 
-    /// Take (topic, queue, messages, bytes) of at most `most` queues with counts, by topic: what the caller has for them is then
-    /// less often in no cache of the processor.
+    /// Take (topic, queue, messages, bytes) of at most `most` queues with counts. Queues of one topic follow each other, because
+    /// the caller's rows for them are neighbours in memory.
     pub fn take_counts(&mut self, most: usize) -> Vec<(usize, usize, u32, i64)> {
         if self.taken.is_empty() {
             std::mem::swap(&mut self.counted, &mut self.taken);
