@@ -352,8 +352,8 @@ class ConsumeQueue(QueueEnds):
     def _first_at_or_beyond(self, physical_offset: int) -> tuple[int, int]:
         """Return (queue offset, physical offset) of the first unit, except blank ones, at or beyond a physical offset.
 
-        The result is (`max_offset`, -1) if all units point to earlier records. An invalid unit counts as a later one: a power
-        cut may lose any page that was not synced and keep later pages.
+        The result is (`max_offset`, -1) if all units point to earlier records. An invalid unit counts as a later one: a
+        power cut may lose any page that was not synced and keep later pages.
         """
 
         def reached(units: bytes | memoryview, index: int) -> bool:
