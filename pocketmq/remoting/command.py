@@ -221,7 +221,7 @@ def _encode_json(code: int, sender: Sender, opaque: int, flag: int, ext: bytes |
     return _JSON_REQUEST % (code, ext_fields, flag, sender.language.encode(), opaque, sender.version)
 
 
-_JSON_RESPONSE = b'{"code":%d%b%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL % VERSION
+_JSON_RESPONSE = b'{"code":%d%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL % VERSION
 
 
 class Response(msgspec.Struct, eq=False):
@@ -235,26 +235,31 @@ class Response(msgspec.Struct, eq=False):
     def encode_into(self, out: list[Buffer], opaque: int, serialize_type: int) -> None:
         """Append the buffers of the frame to `out`; those of an error if this answer cannot be encoded."""
         try:
-            head = self._head(opaque, serialize_type)
+            header, remark = self.header, self.remark
+            if serialize_type == ROCKETMQ:
+                ext = None if header is None else ext_map(header)
+                remark = None if remark is None else remark_of(remark)
+                head = _encode_binary(self.code, OURSELVES, opaque, FLAG_RESPONSE, remark, ext)
+            else:  # a shorter form of `_encode_json`, because every answer takes this path
+                ext_fields = b"" if header is None else b',"extFields":' + ext_json(header)
+                if remark is None:
+                    remark_field = b""
+                elif len(remark) <= QUOTE_SIZE_MAX:
+                    remark_field = _kept_remark_json(remark)
+                else:
+                    remark_field = _remark_json(remark_of(remark))
+                head = _JSON_RESPONSE % (self.code, ext_fields, opaque, remark_field)
             if len(head) > HEADER_SIZE_MAX:
                 raise ValueError(f"its header has {len(head)} bytes, the limit is {HEADER_SIZE_MAX}")
             _frame_into(out, serialize_type, head, self.body)
         except Exception as error:
             log.exception("an answer of code %s cannot be encoded", self.code)
             remark = f"the answer cannot be encoded: {clipped(error)}".encode(errors="replace").decode()
-            head = Response(ResponseCode.SYSTEM_ERROR, remark=remark)._head(opaque, serialize_type)
+            if serialize_type == ROCKETMQ:
+                head = _encode_binary(ResponseCode.SYSTEM_ERROR, OURSELVES, opaque, FLAG_RESPONSE, remark, None)
+            else:
+                head = _JSON_RESPONSE % (ResponseCode.SYSTEM_ERROR, b"", opaque, _remark_json(remark))
             _frame_into(out, serialize_type, head, b"")
-
-    def _head(self, opaque: int, serialize_type: int) -> bytes:
-        header, remark, remark_json = self.header, self.remark, _kept_remark_json
-        if remark is not None and len(remark) > QUOTE_SIZE_MAX:
-            remark, remark_json = remark_of(remark), _remark_json
-        if serialize_type == ROCKETMQ:
-            ext = None if header is None else ext_map(header)
-            return _encode_binary(self.code, OURSELVES, opaque, FLAG_RESPONSE, remark, ext)
-        # A shorter form of `_encode_json`, because every answer takes this path.
-        key, ext_fields = (b"", b"") if header is None else (b',"extFields":', ext_json(header))
-        return _JSON_RESPONSE % (self.code, key, ext_fields, opaque, b"" if remark is None else remark_json(remark))
 
 
 def encode_request(

@@ -177,71 +177,32 @@ class Dispatcher:
     def serve(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
         """Serve one frame; append the answer to `out` if it is ready. Raises FrameError if the connection must be closed."""
         serialize_type, header, body = frame
+        quick = None
+        if serialize_type == JSON:
+            quick = self._quick.get(header[:_START_SIZE]) or self._quick_of(header)
         try:
-            if serialize_type != JSON:
-                self._serve_general(channel, frame, out)
-                return
-            quick = self._quick.get(header[:_START_SIZE]) or self._quick.get(header[: header.find(b",", 0, 24)])
+            if quick is not None:
+                decode, is_unique, handler = quick
+                try:
+                    request = decode(header)
+                except DECODE_ERRORS:
+                    quick = None
+                else:
+                    if request.flag & FLAG_RESPONSE:
+                        quick = None
+                    elif not is_unique(header, request):
+                        decode_fields(header)  # raises HeaderError for a duplicate key
             if quick is None:
-                quick = self._add_quick(header)
-            if quick is None:
-                self._serve_general(channel, frame, out)
-                return
-            decode, is_unique, handler = quick
-            try:
-                request = decode(header)
-            except DECODE_ERRORS:
-                self._serve_general(channel, frame, out)
-                return
-            if request.flag & FLAG_RESPONSE:
-                self._serve_general(channel, frame, out)
-                return
-            if not is_unique(header, request):
-                decode_fields(header)  # raises HeaderError for a duplicate key
+                found = self._decode_general(channel, frame, out)
+                if found is None:
+                    return
+                request, handler = found
         except HeaderError as error:
             _answer_unreadable(channel, frame, error, out)
             return
         request.body = body
         request.channel = channel
         request.frame = frame
-        self._answer(handler, request, out)
-
-    def _add_quick(self, header: bytes) -> _Quick | None:
-        """Generate the decoder for the code with which `header` starts; None if its start is not that of a known code."""
-        for start in (header[:_START_SIZE], header[: header.find(b",", 0, 24)]):
-            if route := self._starts.get(start):
-                self._quick[start] = quick = (
-                    request_decoder(route.header), unique_keys_check(route.header), route.handler,
-                )  # fmt: skip
-                return quick
-        return None
-
-    def _serve_general(self, channel: Any, frame: Frame, out: list[Buffer]) -> None:
-        serialize_type, header, body = frame
-        if serialize_type & HEADER_TOO_LARGE:
-            raise HeaderError(body.decode())
-        command = decode_header(serialize_type, header)
-        command.body = body
-        if command.is_response:
-            channel.response_received(command)
-            return
-        route = self._table.get(command.code)
-        if route is None:
-            remark = f" request type {command.code} not supported"
-            self._refuse(command, serialize_type, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, out)
-            return
-        try:
-            request = typed_request(command, route.header)
-        except msgspec.ValidationError as error:
-            remark = f"header of request code {command.code}: {clipped(error)}"
-            self._refuse(command, serialize_type, ResponseCode.SYSTEM_ERROR, remark, out)
-            return
-        request.body = body
-        request.channel = channel
-        request.frame = frame
-        self._answer(route.handler, request, out)
-
-    def _answer(self, handler: Handler, request: Request[Any], out: list[Buffer]) -> None:
         try:
             response = handler(self._services, request)
         except Exception as error:
@@ -249,9 +210,43 @@ class Dispatcher:
         if request.flag & FLAG_ONEWAY or response is None:
             return
         if isinstance(response, Deferred):
-            response.bind(request.channel, request.opaque, request.frame[0])
-            return
-        response.encode_into(out, request.opaque, request.frame[0])
+            response.bind(channel, request.opaque, serialize_type)
+        else:
+            response.encode_into(out, request.opaque, serialize_type)
+
+    def _quick_of(self, header: bytes) -> _Quick | None:
+        """Return the decoder for the code with which `header` starts; None if its start is not that of a known code."""
+        for start in (header[:_START_SIZE], header[: header.find(b",", 0, 24)]):
+            if quick := self._quick.get(start):
+                return quick
+            if route := self._starts.get(start):
+                self._quick[start] = quick = (
+                    request_decoder(route.header), unique_keys_check(route.header), route.handler,
+                )  # fmt: skip
+                return quick
+        return None
+
+    def _decode_general(self, channel: Any, frame: Frame, out: list[Buffer]) -> tuple[Request[Any], Handler] | None:
+        """Return a request and its handler; None if it is a response or was refused. Raises HeaderError and FrameError."""
+        serialize_type, header, body = frame
+        if serialize_type & HEADER_TOO_LARGE:
+            raise HeaderError(body.decode())
+        command = decode_header(serialize_type, header)
+        command.body = body
+        if command.is_response:
+            channel.response_received(command)
+            return None
+        route = self._table.get(command.code)
+        if route is None:
+            remark = f" request type {command.code} not supported"
+            self._refuse(command, serialize_type, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, out)
+            return None
+        try:
+            return typed_request(command, route.header), route.handler
+        except msgspec.ValidationError as error:
+            remark = f"header of request code {command.code}: {clipped(error)}"
+            self._refuse(command, serialize_type, ResponseCode.SYSTEM_ERROR, remark, out)
+            return None
 
     @staticmethod
     def _refuse(command: RemotingCommand, serialize_type: int, code: int, remark: str, out: list[Buffer]) -> None:

@@ -121,14 +121,13 @@ class FrameBuffer:
 
     def _split(self, data: bytes, start: int) -> list[Frame]:
         frames: list[Frame] = []
-        unpack_head = _HEAD.unpack_from
-        end, frames_max = len(data), self._frames_max
-        needed = 8
+        unpack_head, header_size_max, length_max = _HEAD.unpack_from, self._header_size_max, self._frame_size_max - 4
+        end, needed = len(data), 8
         while end - start >= 8:
             length, mark = unpack_head(data, start)
-            header_end = start + 8 + (mark & 0xFFFFFF)
-            frame_end = start + 4 + length
-            if length + 4 > self._frame_size_max:
+            header_start, frame_end = start + 8, start + 4 + length
+            header_end = header_start + (mark & 0xFFFFFF)
+            if length > length_max:
                 if (foreign := _foreign_protocol(data, start)) is not None:
                     raise FrameError(foreign.reason, foreign)
                 raise FrameError(f"frame of {length + 4} bytes, limit {self._frame_size_max}")
@@ -137,16 +136,18 @@ class FrameBuffer:
             if frame_end > end:
                 needed = frame_end - start
                 break
-            if header_end - start - 8 > self._header_size_max:
-                frames.append(self._too_large(mark >> 24, data, start + 8, header_end))
+            if header_end - header_start > header_size_max:
+                frames.append(self._too_large(mark >> 24, data, header_start, header_end))
             else:
-                frames.append((mark >> 24, data[start + 8 : header_end], data[header_end:frame_end]))
+                frames.append((mark >> 24, data[header_start:header_end], data[header_end:frame_end]))
             start = frame_end
-            if len(frames) == frames_max and start < end:
+            if start == end:
+                break
+            if len(frames) == self._frames_max:
                 # Bytes already split are discarded only when they exceed the rest, so that a byte is copied once on average.
                 self._unsplit, self._start = (data[start:], 0) if start > end - start else (data, start)
                 return frames
-        self._unsplit, self._start = b"", 0
+        self._unsplit = b""
         if start < end:
             self._chunks.append(data[start:] if start else data)
             self.held = end - start

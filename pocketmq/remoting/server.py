@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any, Final
 
 from pocketmq.errors import RequestTimeout
-from pocketmq.remoting.channels import WRITE_BUFFER_MAX, ChannelClosed, Channels, NeverHeard, NotReading
+from pocketmq.remoting.channels import WRITE_BUFFER_MAX, ChannelClosed, Channels, Lane, NeverHeard, NotReading
 from pocketmq.remoting.command import Body, Buffer, RemotingCommand, Response, encode_request
 from pocketmq.remoting.dispatch import Dispatcher, Route
 from pocketmq.remoting.fair_share import COSTLY_S, MANY_REQUESTS, SERVED_AT_ONCE, UNREAD_SIZE, Unread
@@ -105,43 +105,62 @@ class Channel(Connection):
         if channels.turn.began_s == NEVER:
             channels.turn.arm()
         self.last_active = channels.clock.monotonic()
-        out, was_empty, by_lane = self._out, not self._out, 0
+        by_lane = 0
         if channels.lane is not None and not self._frames_left and not self.is_costly:
-            joined, unwritten = self._frames.joined(data) if self._held else data, len(out)
-            if joined is not None and (used := channels.lane(self, joined, out)):
-                by_lane = len(out) - unwritten
-                if self._held:
-                    self._frame_grew(is_new=True)
-                if was_empty and out:
-                    was_empty = False
-                    channels.unwritten.append(self)
-                    if len(out[-1]) >= LARGE_ANSWER_SIZE:
-                        self.end_large_turn()
-                        out, was_empty = self._out, not self._out
-                if used == len(joined):
-                    return
-                joined = joined[used:]  # what the lane leaves is served below
-            data = data if joined is None else joined
+            data, by_lane = self._serve_by_lane(channels.lane, data)
+            if not data:
+                return
+        out, frames = self._out, self._frames
+        was_empty = not out
         try:
-            found = self._frames.feed(data)
-            if self._frames.held or self._held:
+            found = frames.feed(data)
+            if frames.held or self._held:
                 self._frame_grew(is_new=bool(found))
             count = len(found) + by_lane
-            must_wait = count > SERVED_AT_ONCE or (count > MANY_REQUESTS and not channels.share.has_time_for_many)
-            if self.is_costly or self._frames_left or must_wait:
+            if (
+                self.is_costly
+                or self._frames_left
+                or (count > MANY_REQUESTS and (count > SERVED_AT_ONCE or not channels.share.has_time_for_many))
+            ):
                 self._frames_left += found
                 self._serve_left()
                 return
-            self._serve_now(found, out)
+            serve, costly_s = self._serve, self.last_active + COSTLY_S
+            for count, frame in enumerate(found, 1):
+                serve(self, frame, out)
+                if (now_s := monotonic()) > costly_s or self._unread_because & _NOT_SERVED:
+                    self.is_costly = now_s > costly_s
+                    self._frames_left += found[count:]
+                    break
         except FrameError as error:
             self._broken(error)
             return
+        if len(found) > MANY_REQUESTS:
+            channels.share.charge(now_s - self.last_active)
         if was_empty and out:
             channels.unwritten.append(self)
             if len(out[-1]) >= LARGE_ANSWER_SIZE:
                 self.end_large_turn()
         if self._frames_left:
             self._serve_left()
+
+    def _serve_by_lane(self, lane: Lane, data: bytes) -> tuple[bytes, int]:
+        """Let the lane serve the first requests of a read; return the bytes of the others, and the number of its answers."""
+        out = self._out
+        joined, unwritten = self._frames.joined(data) if self._held else data, len(out)
+        if joined is None:
+            return data, 0
+        used = lane(self, joined, out)
+        if not used:
+            return joined, 0
+        count = len(out) - unwritten
+        if self._held:
+            self._frame_grew(is_new=True)
+        if count and not unwritten:
+            self._channels.unwritten.append(self)
+            if len(out[-1]) >= LARGE_ANSWER_SIZE:
+                self.end_large_turn()
+        return joined[used:], count
 
     def end_large_turn(self) -> None:
         """End the turn after a large answer: this peer reads it while the requests of other peers are served."""
@@ -153,33 +172,21 @@ class Channel(Connection):
         """Whether the next byte begins a request, which can be served at once."""
         return not (self._held or self._frames_left or self.is_costly)
 
-    def _serve_now(self, found: list[Frame], out: list[Buffer]) -> None:
-        """Serve the requests of a read, until one shows that the connection is costly or must not be served further."""
-        costly_s = self.last_active + COSTLY_S
-        for count, frame in enumerate(found, 1):
-            self._serve(self, frame, out)
-            self.is_costly = (now_s := monotonic()) > costly_s
-            if self.is_costly or self._unread_because & _NOT_SERVED:
-                self._frames_left += found[count:]
-                break
-        if len(found) > MANY_REQUESTS:
-            self._channels.share.charge(now_s - self.last_active)
-
     def serve_some(self, end_s: float) -> bool:
         """Serve the next few requests that are left, until `end_s`; return whether more can be served now."""
         channels, left, out = self._channels, self._frames_left, self._out
         channels.turn.arm()
-        was_empty, lane, count = not out, channels.lane, 0
+        was_empty, lane, serve, count = not out, channels.lane, self._serve, 0
         count_max = min(len(left), SERVED_AT_ONCE) if self._can_serve else 0
         try:
             while count < count_max:
-                by_lane = 0
-                if lane is not None:
-                    some = left[count : count + MANY_REQUESTS]
-                    by_lane = count_of(some, lane(self, whole(some), out))
-                if not by_lane:
-                    self._serve(self, left[count], out)
-                count += by_lane or 1
+                if lane is not None and (
+                    by_lane := count_of(some := left[count : count + MANY_REQUESTS], lane(self, whole(some), out))
+                ):
+                    count += by_lane
+                else:
+                    serve(self, left[count], out)
+                    count += 1
                 if self._unread_because & _NOT_SERVED or monotonic() > end_s:
                     break
             del left[:count]

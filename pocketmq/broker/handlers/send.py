@@ -83,7 +83,7 @@ def _send(services: Services, request: Request[SendMessageRequestHeader], topic_
         queue_id = any_queue(topic_config)
     properties, text = split_properties(header.properties)
     is_rare = not RARE_PROPERTIES.isdisjoint(properties)
-    if is_rare:
+    if is_rare and (_PRIORITY in properties or _LITE_TOPIC in properties):
         queue_id, text = _by_priority(topic_config, queue_id, properties, text)
     message = Message(
         header.topic,
@@ -276,6 +276,8 @@ def _send_half(services: Services, message: Message, text: str, queue_id: int) -
         config.trace_on,
     )
     response = Response(_SUCCESS, answer)
+    if services.gate.is_open:
+        return response
     asked = {} if wait is None else {WAIT: wait}
     return services.gate.when_done(response, topic, end_offset=result.end_offset, properties=asked)
 

@@ -36,9 +36,9 @@ def end_transaction(services: Services, request: Request[EndTransactionRequestHe
     half = _half_message(services, header)
     if ending == TRANSACTION_COMMIT_TYPE:
         end_offset = services.transactions.commit(half)
-        if not request.is_oneway:
-            return services.gate.when_done(Response(), end_offset=end_offset, is_replicated=False)
-        return Response()
+        if services.gate.is_open or request.is_oneway:
+            return Response()
+        return services.gate.when_done(Response(), end_offset=end_offset, is_replicated=False)
     services.transactions.roll_back(half)
     return Response()
 

@@ -7,11 +7,9 @@ written by this process, in one file. Checks, filters, progress and statistics a
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pocketmq.broker.filter.subscription import SUB_ALL, TAG
-from pocketmq.broker.handlers.pull import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, check_pull, filter_of
+from pocketmq.broker.handlers.pull import COMMIT_OFFSET_FLAG, check_pull, filter_of, is_plain
 from pocketmq.broker.lane.template import MARKS, pieces
 from pocketmq.broker.services import Services
-from pocketmq.broker.tables.topic_config import PERM_READ
 from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Buffer, Response
@@ -59,7 +57,7 @@ class OrdinaryPulls:
 
     def _answer(self, channel: Channel, fields: "PullFields", opaque: int) -> bytes | None:
         """Return the frame with the answer to a pull; None, without any effect, if it is not ordinary."""
-        group, topic, queue_id, queue_offset, _, sys_flag, commit_offset, *_ = fields
+        group, topic, queue_id, queue_offset, _, sys_flag, commit_offset, *_, subscription, expression_type = fields
         services = self._services
         queue = services.store.queues.queues.get((topic, queue_id))
         if (
@@ -69,7 +67,10 @@ class OrdinaryPulls:
             or services.offsets.resets
             or services.config.slave_read_enable
             or services.ha_client is not None
-            or not (self._is_plain(fields) or self._wants_all(channel, PullMessageRequestHeader(*fields)))
+            or not (
+                is_plain(services, group, topic, queue_id, sys_flag, subscription, expression_type)
+                or self._wants_all(channel, PullMessageRequestHeader(*fields))
+            )
         ):
             return None
         began_s = monotonic()
@@ -83,25 +84,6 @@ class OrdinaryPulls:
         if sys_flag & COMMIT_OFFSET_FLAG:
             services.offsets.commit(group, topic, queue_id, commit_offset)
         return frame
-
-    def _is_plain(self, fields: "PullFields") -> bool:
-        """Return whether a pull names a subscription to all messages, and passes the checks of `check_pull` at first sight.
-
-        These are eight calls fewer than `_wants_all`, whose work is a tenth of that for a pull.
-        """
-        group, topic, queue_id, _, _, sys_flag, _, _, _, subscription, expression_type = fields
-        services = self._services
-        group_config, topic_config = services.groups.get(group), services.topics.get(topic)
-        return (
-            sys_flag & SUBSCRIPTION_FLAG != 0
-            and (expression_type is None or expression_type == TAG)
-            and (subscription is None or subscription == SUB_ALL)
-            and group_config is not None
-            and topic_config is not None
-            and group_config.consume_enable
-            and topic_config.perm & services.config.broker_permission & PERM_READ != 0
-            and 0 <= queue_id < topic_config.read_queue_nums
-        )
 
     def _wants_all(self, channel: Channel, header: PullMessageRequestHeader) -> bool:
         """Return whether a pull is permitted and its filter accepts all messages."""

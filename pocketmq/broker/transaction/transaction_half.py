@@ -9,9 +9,9 @@ open half message is stored again, so that the beginning of the queue need not b
     PMQ_STORED_MS                PocketMQ's own: when the first was stored
 """
 
-from dataclasses import dataclass, field
 from typing import Final, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from pocketmq.broker.delay.records import OWN_PROPERTY, QUEUE_ID_MAX
@@ -70,21 +70,18 @@ def as_half(message: Message, text: str, stored_properties: StoredProperties) ->
     return is_plain
 
 
-@dataclass(eq=False, slots=True)
-class HalfMessage:
-    """One half message, as stored, and its place. If it is *plain*, the committed message may reuse `message`."""
+class HalfMessage(msgspec.Struct, eq=False):
+    """One half message, as stored, with its properties and its place. If it is *plain*, the committed message may reuse
+    `message`."""
 
     message: Message
+    properties: dict[str, str]
     real_topic: str
     real_queue_id: int
     queue_offset: int
     physical_offset: int
     store_timestamp_ms: int
     is_plain: bool = False
-    properties: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.properties = self.message.properties
 
     @classmethod
     def read(cls, view: memoryview | None, topic: str = TRANS_HALF_TOPIC) -> Self:
@@ -104,14 +101,17 @@ class HalfMessage:
         if not real or real == TRANS_HALF_TOPIC or folder_problem(real) or queue_id is None or queue_id > QUEUE_ID_MAX:
             raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are not a valid queue")
         message = record.copy_to(topic, record.queue_id, record.store_host, properties)
-        return cls(message, real, queue_id, record.queue_offset, record.physical_offset, record.store_timestamp_ms)
+        place = record.queue_offset, record.physical_offset, record.store_timestamp_ms
+        return cls(message, properties, real, queue_id, *place)
 
     @classmethod
     def prepared(cls, message: Message, result: PutResult) -> Self:
         """Return the half message of a plain message from `as_half` that was just put, without reading it."""
         properties = message.properties
-        real, queue_id = properties[REAL_TOPIC], int(properties[REAL_QID])
-        return cls(message, real, queue_id, result.queue_offset, result.physical_offset, result.store_timestamp_ms, True)
+        return cls(
+            message, properties, properties[REAL_TOPIC], int(properties[REAL_QID]), result.queue_offset,
+            result.physical_offset, result.store_timestamp_ms, True,
+        )  # fmt: skip
 
     @property
     def store_host(self) -> bytes:

@@ -148,7 +148,7 @@ class CommitLog:
             tail.queue_offsets[key] = 1
         else:
             next_offset.value = queue_offset + 1
-        tail.add(size, (record,), (request,))
+        tail.add(size, record, request)
         return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
@@ -182,7 +182,7 @@ class CommitLog:
         for request, others in zip(tuple(requests), further, strict=False):
             requests += [further_request(request, *other) for other in others]
         self.tail.queue_offsets.update(next_offsets)
-        self.tail.add(size, records, requests)
+        self.tail.add_all(size, records, requests)
         return PutResult(_PUT_OK, start, start + size, first, time_ms, size, physical_offsets)
 
     def _encoded(
@@ -200,11 +200,15 @@ class CommitLog:
         """
         topic, queue_id, physical_offset = messages[0].topic, messages[0].queue_id, self.tail.end_offset
         key = (topic, queue_id)
-        queue_offset = self.tail.queue_offsets.get(key, 0)
+        queue_offset = first_offset = self.tail.queue_offsets.get(key, 0)
         records, requests, properties = [], [], None
         for message, size in zip(messages, sizes, strict=True):
             sys_flag = message.sys_flag
-            own_offset = 0 if sys_flag & TRANSACTION_UNQUEUED_FLAG else queue_offset
+            own_offset = queue_offset
+            if sys_flag & TRANSACTION_UNQUEUED_FLAG:
+                own_offset = 0
+            else:
+                queue_offset += 1
             records.append(encode_record(message, magic_code, topic_bytes, size, own_offset, physical_offset, time_ms))
             if message.properties is not properties:
                 properties = message.properties
@@ -216,9 +220,8 @@ class CommitLog:
                 )
             )
             physical_offset += size
-            if not sys_flag & TRANSACTION_UNQUEUED_FLAG:
-                queue_offset += 1
-                next_offsets[key] = queue_offset
+        if queue_offset != first_offset:
+            next_offsets[key] = queue_offset
         return records, requests
 
     def append_raw(self, data: memoryview) -> int:

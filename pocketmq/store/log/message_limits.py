@@ -16,7 +16,7 @@ class MessageLimits:
         self.record_size_max = config.mapped_file_size_commit_log - BLANK_SIZE
         self.topic_size_max = TOPIC_SIZE_MAX_V2 if config.auto_message_version_on_topic_len else TOPIC_SIZE_MAX_V1
 
-    def refusal(self, messages: Sequence[Message], size: int = 0) -> PutResult | None:
+    def refusal(self, messages: Sequence[Message], size: int | None = None) -> PutResult | None:
         """Return the refusal of messages of one topic, of which one exceeds a limit, else None.
 
         `size` is that of all records if they are to be stored together.
@@ -27,7 +27,6 @@ class MessageLimits:
             return PutResult(illegal, reason=f"topic has {topic_size} bytes, 1 to {self.topic_size_max} are allowed")
         if (problem := folder_problem(topic)) is not None:
             return PutResult(illegal, reason=problem)
-        topic_part_size = topic_size + (1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2)
         for message in messages:
             body_size, properties_size = len(message.body), len(message.properties_bytes)
             if properties_size > PROPERTIES_SIZE_MAX:
@@ -37,15 +36,17 @@ class MessageLimits:
                 )
             if body_size > self.body_size_max:
                 return PutResult(illegal, reason=f"body has {body_size} bytes, maxMessageSize allows {self.body_size_max}")
-            if (own_size := record_size(message, topic_part_size)) > self.record_size_max:
-                return PutResult(
-                    illegal, reason=f"record takes {own_size} bytes, mappedFileSizeCommitLog allows {self.record_size_max}"
-                )
             bodies_size += body_size
-        if size and bodies_size > self.body_size_max:
+        if size is None or size > self.record_size_max:
+            topic_part_size = topic_size + (1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2)
+            largest = max(record_size(message, topic_part_size) for message in messages)
+            if largest > self.record_size_max:
+                limit = f"mappedFileSizeCommitLog allows {self.record_size_max}"
+                return PutResult(illegal, reason=f"record takes {largest} bytes, {limit}")
+        if size is not None and bodies_size > self.body_size_max:
             reason = f"bodies of the batch have {bodies_size} bytes, maxMessageSize allows {self.body_size_max}"
             return PutResult(illegal, reason=reason)
-        if size > self.record_size_max:
+        if size is not None and size > self.record_size_max:
             reason = f"batch takes {size} bytes, mappedFileSizeCommitLog allows {self.record_size_max}"
             return PutResult(illegal, reason=reason)
         return None

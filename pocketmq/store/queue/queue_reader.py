@@ -128,16 +128,30 @@ class QueueReader:
             per_file = config.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE
             next_offset = queue_offset - queue_offset % per_file + per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
-        runs: Iterable[Run]
+        log_end = self.commit_log.tail.end_offset
         if matches is None:
-            runs = (_unpacked(units),)
-        elif isinstance(matches, RecordFilter):
-            budget = budget or FilterBudget()
-            is_checked = True  # a filter finds no properties in a damaged record and rejects it; the damage must be logged
-            runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
+            runs: Iterable[Run] = (run := _unpacked(units),)
+            wanted, sizes, codes, _, block = run
+            next_offset, total = queue_offset + len(wanted), sum(sizes)
+            is_plain = (
+                wanted[0] >= log_end - self.in_memory_bytes
+                and wanted[0] >= log_files.min_offset
+                and total <= config.max_transfer_bytes_on_message_in_memory
+                and HOLE_TAGS_CODE not in codes
+                and not is_checked
+            )
         else:
-            runs = self._by_tags_code(queue, units, count_max, matches)
-        wanted, sizes, total, next_offset, block = self._taken(runs, queue_offset, count_max, budget, is_checked)
+            is_plain = False
+            if isinstance(matches, RecordFilter):
+                budget = budget or FilterBudget()
+                is_checked = (
+                    True  # a filter finds no properties in a damaged record and rejects it; the damage must be logged
+                )
+                runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
+            else:
+                runs = self._by_tags_code(queue, units, count_max, matches)
+        if not is_plain:  # else all records of the run are returned
+            wanted, sizes, total, next_offset, block = self._taken(runs, queue_offset, count_max, budget, is_checked)
         if not wanted:
             first = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(units)[0]
             status = GetStatus.NO_MATCHED_MESSAGE if first >= log_files.min_offset else GetStatus.MESSAGE_WAS_REMOVING
@@ -145,7 +159,7 @@ class QueueReader:
         views = [block] if block is not None else _gathered(log_files, wanted, sizes, total)
         if wanted[0] < self.written_from and not is_checked and not are_valid(views, sizes):
             return self._get(queue, queue_offset, count_max, matches, budget, True)
-        from_disk = wanted[-1] < self.commit_log.tail.end_offset - self.in_memory_bytes
+        from_disk = wanted[-1] < log_end - self.in_memory_bytes
         return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total, from_disk)
 
     def _taken(
