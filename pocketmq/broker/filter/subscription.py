@@ -27,6 +27,11 @@ def is_tag_type(expression_type: str | None) -> bool:
     return not expression_type or expression_type == TAG
 
 
+def wants_all(expression_type: str | None, expression: str | None) -> bool:
+    """Return whether a subscription is to all messages, as clients usually write it."""
+    return (expression is None or expression == SUB_ALL) and (expression_type is None or expression_type == TAG)
+
+
 def refusal(expression_type: str | None) -> str:
     """Return the remark (Apache's) for a consumer with another filter type while enablePropertyFilter is off."""
     return (

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from pocketmq.broker.filter.expression_filter import ExpressionFilter, RetryFilter
-from pocketmq.broker.filter.subscription import SUB_ALL, TAG, Wanted, is_tag_type, refusal
+from pocketmq.broker.filter.subscription import Wanted, is_tag_type, refusal, wants_all
 from pocketmq.broker.handlers.consuming import check_broker, check_group, check_topic, compiling, forbid, no_queue, wanted
 from pocketmq.broker.names import OFFSET_MOVED_EVENT, RETRY_PREFIX
 from pocketmq.broker.services import Services
@@ -53,21 +53,18 @@ def pull_message(services: Services, request: Request[PullMessageRequestHeader])
         return _hand_over(services, request.header)
     header = request.header
     sys_flag = header.sys_flag
-    matches: Wanted = None
-    if not is_plain(
-        services, header.consumer_group, header.topic, header.queue_id, sys_flag, header.subscription, header.expression_type
-    ):
-        matches = filter_of(services, header, check_pull(services, header, request.channel))
-    services.absent_holders.note_activity(header.consumer_group, header.topic, header.queue_id)
+    group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+    matches = filter_of(services, header, check_pull(services, group, topic, queue_id, request.channel))
+    services.absent_holders.note_activity(group, topic, queue_id)
     response = _read(services, header, matches)
     if sys_flag & COMMIT_OFFSET_FLAG and services.is_master:
-        services.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        services.offsets.commit(group, topic, queue_id, header.commit_offset)
     if response.code == _PULL_NOT_FOUND and sys_flag & SUSPEND_FLAG:
         config = services.config
         timeout_ms = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
         held = services.holds.hold(
-            header.topic,
-            header.queue_id,
+            topic,
+            queue_id,
             header.queue_offset,
             matches,
             timeout_ms / 1000,
@@ -92,7 +89,7 @@ def _pull_again(services: Services, request: Request[PullMessageRequestHeader], 
     """Serve a held pull. It is checked again, because permissions may have changed, but its commit is not repeated. `own` is
     its filter, which the group's heartbeats may have changed unless it came with the request."""
     header = request.header
-    group_config = check_pull(services, header, request.channel)
+    group_config = check_pull(services, header.consumer_group, header.topic, header.queue_id, request.channel)
     try:
         matches = own if header.sys_flag & SUBSCRIPTION_FLAG else _heartbeat_filter(services, header, group_config)
         return _read(services, header, matches)
@@ -102,22 +99,23 @@ def _pull_again(services: Services, request: Request[PullMessageRequestHeader], 
 
 
 def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted) -> Response:
-    topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
-    if services.offsets.resets:
-        consumer_offset = services.offsets.take_reset(header.consumer_group, topic, queue_id)
+    group, topic, queue_id, queue_offset = header.consumer_group, header.topic, header.queue_id, header.queue_offset
+    offsets = services.offsets
+    if offsets.resets:
+        consumer_offset = offsets.take_reset(group, topic, queue_id)
         if consumer_offset is not None and consumer_offset != queue_offset:
             # Clients drop their messages of the queue and continue there after 10 s.
             return Response(_PULL_OFFSET_MOVED, _offsets(services, header, consumer_offset), remark="OFFSET_RESET")
     began_s = monotonic()
     result = services.store.reader.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
-    status = result.status
-    services.offsets.pulled(header.consumer_group, topic, queue_id, result.next_begin_offset)
+    status, next_offset = result.status, result.next_begin_offset
+    offsets.pulled(group, topic, queue_id, next_offset)
     broker_id = _suggested_broker(services, header, result) if services.config.slave_read_enable else _MASTER_ID
-    answer = PullMessageResponseHeader(broker_id, result.next_begin_offset, result.min_offset, result.max_offset)
+    answer = PullMessageResponseHeader(broker_id, next_offset, result.min_offset, result.max_offset)
     if status is _FOUND:
         if services.ha_client is not None and not services.ha_client.is_connected:
             answer.suggest_which_broker_id = services.config.broker_id  # the master is away: keep reading here
-        took_s, group = monotonic() - began_s, header.consumer_group
+        took_s = monotonic() - began_s
         services.stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
         return Response(_SUCCESS, answer, result.views, "FOUND")
     services.stats.misses += 1
@@ -133,7 +131,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
         answer.next_begin_offset, answer.suggest_which_broker_id = queue_offset, _group_broker(services, header)
         return Response(ResponseCode.PULL_RETRY_IMMEDIATELY, answer, remark=status.value)
     if code is _PULL_OFFSET_MOVED:
-        _store_offset_moved(services, header, result.next_begin_offset)
+        _store_offset_moved(services, header, next_offset)
     return Response(code, answer, remark=status.value)
 
 
@@ -194,32 +192,19 @@ def _offsets(
     return PullMessageResponseHeader(broker_id, next_offset, min_offset, max_offset)
 
 
-def is_plain(
-    services: Services, group: str, topic: str, queue_id: int, sys_flag: int, subscription: str | None,
-    expression_type: str | None,
-) -> bool:  # fmt: skip
-    """Return whether a pull, which has these fields, names a subscription to all messages, and passes `check_pull`.
-
-    If not, `check_pull` and `filter_of` decide. Most pulls are plain, and these two make nine calls more.
-    """
+def check_pull(services: Services, group: str, topic: str, queue_id: int, channel: Any) -> SubscriptionGroupConfig:
+    """Make the checks of a pull in Apache's order and return the group's config. Raises RemotingError."""
     group_config, topic_config = services.groups.get(group), services.topics.get(topic)
-    return (
-        sys_flag & SUBSCRIPTION_FLAG != 0
-        and (subscription is None or subscription == SUB_ALL)
-        and (expression_type is None or expression_type == TAG)
-        and group_config is not None
+    if (
+        group_config is not None
         and topic_config is not None
         and group_config.consume_enable
-        and topic_config.perm & services.config.broker_permission & PERM_READ != 0
+        and topic_config.perm & services.config.broker_permission & PERM_READ
         and 0 <= queue_id < topic_config.read_queue_nums
-    )
-
-
-def check_pull(services: Services, header: PullMessageRequestHeader, channel: Any) -> SubscriptionGroupConfig:
-    """Make the checks of a pull in Apache's order and return the group's config. Raises RemotingError."""
+    ):
+        return group_config  # the checks below, which say what is wrong, would all pass
     check_broker(services, "pulling")
-    group_config = check_group(services, header.consumer_group)
-    topic, queue_id = header.topic, header.queue_id
+    group_config = check_group(services, group)
     topic_config = check_topic(services, topic, "pulling")
     if not 0 <= queue_id < topic_config.read_queue_nums:
         remark = f"{no_queue(topic, queue_id, topic_config)} consumer:[{channel.remote_address}]"
@@ -229,9 +214,11 @@ def check_pull(services: Services, header: PullMessageRequestHeader, channel: An
 
 def filter_of(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:
     """Return the filter of a pull. Raises RemotingError and NotCompiled."""
-    if header.sys_flag & SUBSCRIPTION_FLAG:
-        return wanted(services, header.expression_type, header.subscription)
-    return _heartbeat_filter(services, header, group_config)
+    if not header.sys_flag & SUBSCRIPTION_FLAG:
+        return _heartbeat_filter(services, header, group_config)
+    if wants_all(header.expression_type, header.subscription):
+        return None
+    return wanted(services, header.expression_type, header.subscription)
 
 
 def _heartbeat_filter(services: Services, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig) -> Wanted:

@@ -7,7 +7,8 @@ written by this process, in one file. Checks, filters, progress and statistics a
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pocketmq.broker.handlers.pull import COMMIT_OFFSET_FLAG, check_pull, filter_of, is_plain
+from pocketmq.broker.filter.subscription import wants_all
+from pocketmq.broker.handlers.pull import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, check_pull, filter_of
 from pocketmq.broker.lane.template import MARKS, pieces
 from pocketmq.broker.services import Services
 from pocketmq.remoting.channels import Channels
@@ -57,7 +58,7 @@ class OrdinaryPulls:
 
     def _answer(self, channel: Channel, fields: "PullFields", opaque: int) -> bytes | None:
         """Return the frame with the answer to a pull; None, without any effect, if it is not ordinary."""
-        group, topic, queue_id, queue_offset, _, sys_flag, commit_offset, *_, subscription, expression_type = fields
+        group, topic, queue_id, queue_offset, _, sys_flag, commit_offset, *_ = fields
         services = self._services
         queue = services.store.queues.queues.get((topic, queue_id))
         if (
@@ -67,10 +68,7 @@ class OrdinaryPulls:
             or services.offsets.resets
             or services.config.slave_read_enable
             or services.ha_client is not None
-            or not (
-                is_plain(services, group, topic, queue_id, sys_flag, subscription, expression_type)
-                or self._wants_all(channel, PullMessageRequestHeader(*fields))
-            )
+            or not self._is_for_all(channel, fields)
         ):
             return None
         began_s = monotonic()
@@ -85,10 +83,14 @@ class OrdinaryPulls:
             services.offsets.commit(group, topic, queue_id, commit_offset)
         return frame
 
-    def _wants_all(self, channel: Channel, header: PullMessageRequestHeader) -> bool:
+    def _is_for_all(self, channel: Channel, fields: "PullFields") -> bool:
         """Return whether a pull is permitted and its filter accepts all messages."""
+        group, topic, queue_id, _, _, sys_flag, _, _, _, subscription, expression_type = fields
         try:
-            return filter_of(self._services, header, check_pull(self._services, header, channel)) is None
+            group_config = check_pull(self._services, group, topic, queue_id, channel)
+            if sys_flag & SUBSCRIPTION_FLAG and wants_all(expression_type, subscription):
+                return True
+            return filter_of(self._services, PullMessageRequestHeader(*fields), group_config) is None
         except (RemotingError, NotCompiled):
             return False  # the Python path says why
 

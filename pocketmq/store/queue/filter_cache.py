@@ -62,14 +62,18 @@ class FilterCache:
     def judged(
         self, queue: ConsumeQueue, queue_offset: int, units: memoryview, run_max: int, record_filter: RecordFilter
     ) -> Iterator[Run]:
-        """Yield `units` in runs with their verdicts. Units that must be judged one by one are runs of their own.
+        """Yield `units` in runs with their verdicts: of at most `run_max` units, within a page.
 
-        A run is judged when it is requested.
+        Units that must be judged one by one are runs of their own. A run is judged when it is requested.
         """
-        for first, run in runs_of(units, queue_offset, run_max):
+        position, run_max = 0, min(run_max, RUN_MAX)
+        while position < len(units):
+            count = min(run_max, PAGE_SIZE - queue_offset % PAGE_SIZE)
+            run = units[position : position + count * CONSUME_QUEUE_UNIT_SIZE]
             values = unit_run_struct(len(run) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
             offsets, sizes, codes = values[::3], values[1::3], values[2::3]
-            verdicts, block = self.of_plain(queue, first, offsets, sizes, codes, record_filter)
+            verdicts, block = self.of_plain(queue, queue_offset, offsets, sizes, codes, record_filter)
+            position, queue_offset = position + len(run), queue_offset + count
             if verdicts is not None:
                 yield offsets, sizes, codes, verdicts, block
                 continue
@@ -91,14 +95,11 @@ class FilterCache:
         codes: Sequence[int],
         record_filter: RecordFilter,
     ) -> tuple[Sequence[int] | None, memoryview | None]:
-        """Return the verdicts on a run of `runs_of`, and its records as one block if they were copied or are adjacent.
+        """Return the verdicts on a run within a page, and its records as one block if they were copied or are adjacent.
 
         Returns no verdicts if the run has holes, consumequeue_ext addresses or long properties, or spans two files; such
         units must be judged one by one.
         """
-        file = self._log_files.file_at(offsets[0])
-        if file is None or offsets[-1] >= file.start_offset + file.size:
-            return None, None
         number, start = divmod(queue_offset, PAGE_SIZE)
         end = start + len(offsets)
         if record_filter.is_constant:
@@ -106,6 +107,9 @@ class FilterCache:
             verdicts = page[start:end]
             if _UNKNOWN not in verdicts:
                 return verdicts, None
+        file = self._log_files.file_at(offsets[0])
+        if file is None or offsets[-1] >= file.start_offset + file.size:
+            return None, None
         if HOLE_TAGS_CODE in codes or min(codes) <= EXT_ADDRESS_MAX:
             return None, None
         block, kept = None, self._entries_page(queue, number)
@@ -142,17 +146,6 @@ def _new_page(judge: Judge, queue: ConsumeQueue, number: int) -> bytearray:
 def _new_entries_page(queue: ConsumeQueue, number: int) -> list[str]:
     """Return an empty page of property entries; known entries are never empty strings. The arguments are the cache key."""
     return [""] * PAGE_SIZE
-
-
-def runs_of(units: memoryview, queue_offset: int, run_max: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield (first queue offset, units) of runs of at most `run_max` units that do not cross the end of a page."""
-    position = 0
-    while position < len(units):
-        count = min(run_max, RUN_MAX, PAGE_SIZE - queue_offset % PAGE_SIZE)
-        run = units[position : position + count * CONSUME_QUEUE_UNIT_SIZE]
-        yield queue_offset, run
-        queue_offset += count
-        position += len(run)
 
 
 def _entries(file: MappedFile, offsets: Sequence[int], sizes: Sequence[int]) -> tuple[list[str], memoryview | None]:

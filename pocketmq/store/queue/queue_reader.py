@@ -128,20 +128,25 @@ class QueueReader:
             per_file = config.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT_SIZE
             next_offset = queue_offset - queue_offset % per_file + per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
-        log_end = self.commit_log.tail.end_offset
+        in_memory_from = self.commit_log.tail.end_offset - self.in_memory_bytes
+        wanted: Sequence[int]
+        sizes: Sequence[int]
         if matches is None:
-            runs: Iterable[Run] = (run := _unpacked(units),)
-            wanted, sizes, codes, _, block = run
+            values = unit_run_struct(len(units) // CONSUME_QUEUE_UNIT_SIZE).unpack(units)
+            wanted, sizes, codes, block = values[::3], values[1::3], values[2::3], None
             next_offset, total = queue_offset + len(wanted), sum(sizes)
-            is_plain = (
-                wanted[0] >= log_end - self.in_memory_bytes
-                and wanted[0] >= log_files.min_offset
-                and total <= config.max_transfer_bytes_on_message_in_memory
-                and HOLE_TAGS_CODE not in codes
-                and not is_checked
-            )
+            if (
+                wanted[0] < in_memory_from
+                or wanted[0] < log_files.min_offset
+                or total > config.max_transfer_bytes_on_message_in_memory
+                or HOLE_TAGS_CODE in codes
+                or is_checked
+            ):
+                runs: Iterable[Run] = ((wanted, sizes, codes, None, None),)
+                wanted, sizes, total, next_offset, block = self._taken(
+                    runs, queue_offset, count_max, in_memory_from, budget, is_checked
+                )
         else:
-            is_plain = False
             if isinstance(matches, RecordFilter):
                 budget = budget or FilterBudget()
                 is_checked = (
@@ -150,8 +155,9 @@ class QueueReader:
                 runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
             else:
                 runs = self._by_tags_code(queue, units, count_max, matches)
-        if not is_plain:  # else all records of the run are returned
-            wanted, sizes, total, next_offset, block = self._taken(runs, queue_offset, count_max, budget, is_checked)
+            wanted, sizes, total, next_offset, block = self._taken(
+                runs, queue_offset, count_max, in_memory_from, budget, is_checked
+            )
         if not wanted:
             first = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(units)[0]
             status = GetStatus.NO_MATCHED_MESSAGE if first >= log_files.min_offset else GetStatus.MESSAGE_WAS_REMOVING
@@ -159,22 +165,26 @@ class QueueReader:
         views = [block] if block is not None else _gathered(log_files, wanted, sizes, total)
         if wanted[0] < self.written_from and not is_checked and not are_valid(views, sizes):
             return self._get(queue, queue_offset, count_max, matches, budget, True)
-        from_disk = wanted[-1] < log_end - self.in_memory_bytes
-        return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total, from_disk)
+        return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total, wanted[-1] < in_memory_from)
 
     def _taken(
-        self, runs: Iterable[Run], queue_offset: int, count_max: int, budget: FilterBudget | None, is_checked: bool
+        self,
+        runs: Iterable[Run],
+        queue_offset: int,
+        count_max: int,
+        in_memory_from: int,
+        budget: FilterBudget | None,
+        is_checked: bool,
     ) -> tuple[Sequence[int], Sequence[int], int, int, memoryview | None]:
         """Take the wanted records of `runs`, as many as the limits allow but at least one unless `budget` ends.
 
         Return their physical offsets, their sizes and the sum of these, the queue offset behind the last unit examined, and
         the records as one block if they are all those of one run.
         """
-        config, log = self.config, self.commit_log
-        bytes_max, odd_below = config.max_transfer_bytes_on_message_in_memory, log.mapped_files.min_offset
-        if is_checked:
-            odd_below = max(odd_below, self.written_from)
-        in_memory_from = log.tail.end_offset - self.in_memory_bytes
+        config, odd_below = self.config, self.commit_log.mapped_files.min_offset
+        bytes_max = config.max_transfer_bytes_on_message_in_memory
+        if is_checked and odd_below < self.written_from:
+            odd_below = self.written_from
         wanted: Sequence[int] = ()
         wanted_sizes: Sequence[int] = ()
         next_offset, total, block = queue_offset, 0, None
@@ -209,7 +219,8 @@ class QueueReader:
         start, end = 0, count_max * CONSUME_QUEUE_UNIT_SIZE
         has_addresses = self._has_addresses(queue.topic, queue.queue_id, units)
         while start < len(units):
-            offsets, sizes, codes, _, _ = _unpacked(units[start:end])
+            values = unit_run_struct(len(run := units[start:end]) // CONSUME_QUEUE_UNIT_SIZE).unpack(run)
+            offsets, sizes, codes = values[::3], values[1::3], values[2::3]
             start, end = end, end + max(count_max, RUN_MAX) * CONSUME_QUEUE_UNIT_SIZE
             resolved: Iterable[int] = codes
             if has_addresses:
@@ -303,11 +314,6 @@ class QueueReader:
             return 0 if record is None else decode_dispatch_request(record, 0, self._tags_code).tags_code
         except BadRecordError:
             return 0
-
-
-def _unpacked(units: memoryview) -> Run:
-    values = unit_run_struct(len(units) // CONSUME_QUEUE_UNIT_SIZE).unpack(units)
-    return values[::3], values[1::3], values[2::3], None, None
 
 
 def _gathered(log_files: MappedFileQueue, offsets: Sequence[int], sizes: Sequence[int], size: int) -> list[memoryview]:
