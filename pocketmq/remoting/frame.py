@@ -98,6 +98,11 @@ class FrameBuffer:
             self.clear()
         elif self._unsplit:
             data = self._unsplit[self._start :] + data
+        elif 8 <= (size := len(data)) <= self._frame_size_max:
+            length, mark = _HEAD.unpack_from(data)
+            header_size = mark & 0xFFFFFF
+            if length == size - 4 and header_size <= size - 8 and header_size <= self._header_size_max:
+                return [(mark >> 24, data[8 : 8 + header_size], data[8 + header_size :])]  # usually a read is one frame
         return self._split(data, 0)
 
     def joined(self, data: bytes) -> bytes | None:
