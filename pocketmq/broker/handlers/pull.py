@@ -116,7 +116,7 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
         if services.ha_client is not None and not services.ha_client.is_connected:
             answer.suggest_which_broker_id = services.config.broker_id  # the master is away: keep reading here
         took_s = monotonic() - began_s
-        services.stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
+        services.stats.get(group, topic, queue_id, result.count, result.size, took_s, result.from_disk)
         return Response(_SUCCESS, answer, result.views, "FOUND")
     services.stats.misses += 1
     code = _CODES.get(status)

@@ -118,7 +118,7 @@ class BrokerStats:
         return self._puts
 
     def get(
-        self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, *, from_disk: bool = False
+        self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, from_disk: bool = False
     ) -> None:
         """Count a pull of a group that found messages, and took `took_s` to read them."""
         counts, total = self.gets, self.get_total

@@ -131,6 +131,7 @@ class QueueReader:
         in_memory_from = self.commit_log.tail.end_offset - self.in_memory_bytes
         wanted: Sequence[int]
         sizes: Sequence[int]
+        runs: Iterable[Run] | None = None
         if matches is None:
             values = unit_run_struct(len(units) // CONSUME_QUEUE_UNIT_SIZE).unpack(units)
             wanted, sizes, codes, block = values[::3], values[1::3], values[2::3], None
@@ -142,19 +143,15 @@ class QueueReader:
                 or HOLE_TAGS_CODE in codes
                 or is_checked
             ):
-                runs: Iterable[Run] = ((wanted, sizes, codes, None, None),)
-                wanted, sizes, total, next_offset, block = self._taken(
-                    runs, queue_offset, count_max, in_memory_from, budget, is_checked
-                )
+                runs = ((wanted, sizes, codes, None, None),)
+        elif isinstance(matches, RecordFilter):
+            budget = budget or FilterBudget()
+            # A filter finds no properties in a damaged record and rejects it; the damage must be logged.
+            is_checked = True
+            runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
         else:
-            if isinstance(matches, RecordFilter):
-                budget = budget or FilterBudget()
-                is_checked = (
-                    True  # a filter finds no properties in a damaged record and rejects it; the damage must be logged
-                )
-                runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
-            else:
-                runs = self._by_tags_code(queue, units, count_max, matches)
+            runs = self._by_tags_code(queue, units, count_max, matches)
+        if runs is not None:  # else all units are wanted, and within the limits
             wanted, sizes, total, next_offset, block = self._taken(
                 runs, queue_offset, count_max, in_memory_from, budget, is_checked
             )
