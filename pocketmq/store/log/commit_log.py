@@ -168,7 +168,8 @@ class CommitLog:
         if topic in self.refused_topics:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=self.refused_topics[topic])
         magic_code, topic_bytes = self._topic_part(topic)
-        sizes = [record_size(message, len(topic_bytes)) for message in messages]
+        topic_size = len(topic_bytes)
+        sizes = [record_size(message, topic_size) for message in messages]
         size = sum(sizes)
         refused = self.limits.refusal(messages, size) or self._make_room(size + BLANK_SIZE)
         if refused is not None:

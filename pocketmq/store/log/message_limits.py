@@ -21,29 +21,25 @@ class MessageLimits:
 
         `size` is that of all records if they are to be stored together.
         """
-        topic, illegal, bodies_size = messages[0].topic, PutStatus.MESSAGE_ILLEGAL, 0
+        topic, illegal = messages[0].topic, PutStatus.MESSAGE_ILLEGAL
         topic_size = len(topic.encode())
         if not 0 < topic_size <= self.topic_size_max:
             return PutResult(illegal, reason=f"topic has {topic_size} bytes, 1 to {self.topic_size_max} are allowed")
         if (problem := folder_problem(topic)) is not None:
             return PutResult(illegal, reason=problem)
-        for message in messages:
-            body_size, properties_size = len(message.body), len(message.properties_bytes)
-            if properties_size > PROPERTIES_SIZE_MAX:
-                return PutResult(
-                    PutStatus.PROPERTIES_SIZE_EXCEEDED,
-                    reason=f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
-                )
-            if body_size > self.body_size_max:
-                return PutResult(illegal, reason=f"body has {body_size} bytes, maxMessageSize allows {self.body_size_max}")
-            bodies_size += body_size
+        body_sizes = [len(message.body) for message in messages]
+        if (properties_size := max([len(message.properties_bytes) for message in messages])) > PROPERTIES_SIZE_MAX:
+            reason = f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed"
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=reason)
+        if (body_size := max(body_sizes)) > self.body_size_max:
+            return PutResult(illegal, reason=f"body has {body_size} bytes, maxMessageSize allows {self.body_size_max}")
         if size is None or size > self.record_size_max:
             topic_part_size = topic_size + (1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2)
             largest = max(record_size(message, topic_part_size) for message in messages)
             if largest > self.record_size_max:
                 limit = f"mappedFileSizeCommitLog allows {self.record_size_max}"
                 return PutResult(illegal, reason=f"record takes {largest} bytes, {limit}")
-        if size is not None and bodies_size > self.body_size_max:
+        if size is not None and (bodies_size := sum(body_sizes)) > self.body_size_max:
             reason = f"bodies of the batch have {bodies_size} bytes, maxMessageSize allows {self.body_size_max}"
             return PutResult(illegal, reason=reason)
         if size is not None and size > self.record_size_max:
