@@ -71,11 +71,9 @@ def as_half(message: Message, text: str, stored_properties: StoredProperties) ->
 
 
 class HalfMessage(msgspec.Struct, eq=False):
-    """One half message, as stored, with its properties and its place. If it is *plain*, the committed message may reuse
-    `message`."""
+    """One half message, as stored, and its place. If it is *plain*, the committed message may reuse `message`."""
 
     message: Message
-    properties: dict[str, str]
     real_topic: str
     real_queue_id: int
     queue_offset: int
@@ -102,15 +100,15 @@ class HalfMessage(msgspec.Struct, eq=False):
             raise ValueError(f"{REAL_TOPIC}={real} and {REAL_QID}={properties.get(REAL_QID)} are not a valid queue")
         message = record.copy_to(topic, record.queue_id, record.store_host, properties)
         place = record.queue_offset, record.physical_offset, record.store_timestamp_ms
-        return cls(message, properties, real, queue_id, *place)
+        return cls(message, real, queue_id, *place)
 
     @classmethod
     def prepared(cls, message: Message, result: PutResult) -> Self:
         """Return the half message of a plain message from `as_half` that was just put, without reading it."""
         properties = message.properties
         return cls(
-            message, properties, properties[REAL_TOPIC], int(properties[REAL_QID]), result.queue_offset,
-            result.physical_offset, result.store_timestamp_ms, True,
+            message, properties[REAL_TOPIC], int(properties[REAL_QID]), result.queue_offset, result.physical_offset,
+            result.store_timestamp_ms, True,
         )  # fmt: skip
 
     @property
@@ -120,32 +118,32 @@ class HalfMessage(msgspec.Struct, eq=False):
     @property
     def first_offset(self) -> int:
         """Queue offset of the first half message; this one's if it is not a copy."""
-        first = _number(self.properties.get(FIRST_OFFSET))
+        first = _number(self.message.properties.get(FIRST_OFFSET))
         return self.queue_offset if first is None or first > self.queue_offset else first
 
     @property
     def producer_group(self) -> str | None:
-        return self.properties.get(PRODUCER_GROUP)
+        return self.message.properties.get(PRODUCER_GROUP)
 
     @property
     def unique_key(self) -> str | None:
-        return self.properties.get(UNIQ_KEY)
+        return self.message.properties.get(UNIQ_KEY)
 
     @property
     def check_times(self) -> int:
         """The number of checks."""
-        return _number(self.properties.get(CHECK_TIMES)) or 0
+        return _number(self.message.properties.get(CHECK_TIMES)) or 0
 
     @property
     def immunity_ms(self) -> int | None:
         """Time during which the sender wants no check; None if not given as a number of seconds."""
-        seconds = _number(self.properties.get(CHECK_IMMUNITY_TIME))
+        seconds = _number(self.message.properties.get(CHECK_IMMUNITY_TIME))
         return None if seconds is None else seconds * 1000
 
     @property
     def since_ms(self) -> int:
         """The time when it was first stored; of a copy made by Apache, which does not have it, the born time."""
-        stored_ms = _number(self.properties.get(_STORED_MS))
+        stored_ms = _number(self.message.properties.get(_STORED_MS))
         if stored_ms is None:
             is_copy = self.check_times or self.first_offset != self.queue_offset
             stored_ms = self.message.born_timestamp_ms if is_copy else self.store_timestamp_ms
@@ -155,7 +153,7 @@ class HalfMessage(msgspec.Struct, eq=False):
 
     def renewed(self, store_host: bytes, check_times: int) -> Message:
         """Return the copy to be stored at the end of the queue."""
-        properties = self.properties | {FIRST_OFFSET: str(self.first_offset), _STORED_MS: str(self.since_ms)}
+        properties = self.message.properties | {FIRST_OFFSET: str(self.first_offset), _STORED_MS: str(self.since_ms)}
         if check_times:
             properties[CHECK_TIMES] = str(check_times)
         return self._copy_to(TRANS_HALF_TOPIC, 0, store_host, properties)
@@ -207,7 +205,7 @@ class HalfMessage(msgspec.Struct, eq=False):
 
     def _shown(self) -> dict[str, str]:
         """Return the properties without PocketMQ's own."""
-        return {name: value for name, value in self.properties.items() if not name.startswith(OWN_PROPERTY)}
+        return {name: value for name, value in self.message.properties.items() if not name.startswith(OWN_PROPERTY)}
 
     def _copy_to(self, topic: str, queue_id: int, store_host: bytes, properties: dict[str, str]) -> Message:
         """Return the message with other properties, for another queue."""

@@ -16,12 +16,10 @@ from pocketmq.store.format.layout import (
     BLANK_SIZE,
     BLANK_STRUCT,
     BORNHOST_V6_FLAG,
-    HOST_SIZE,
     HOST_V6_SIZE,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     PHYSICAL_OFFSET_POSITION,
-    RECORD_FIXED_SIZE,
     RECORD_FIXED_STRUCTS,
     RECORD_SIZE_MIN,
     STORE_TIMESTAMP_POSITION,
@@ -120,9 +118,7 @@ def host_flags(message: Message) -> int:
 
 def record_size(message: Message, topic_part_size: int) -> int:
     """Return the size of the message's record."""
-    is_plain = len(message.born_host) == len(message.store_host) == HOST_SIZE
-    fixed_size = RECORD_FIXED_SIZE if is_plain else _FIXED_SIZES[host_flags(message)]
-    return fixed_size + len(message.body) + topic_part_size + 2 + len(message.properties_bytes)
+    return _FIXED_SIZES[host_flags(message)] + len(message.body) + topic_part_size + 2 + len(message.properties_bytes)
 
 
 def encode_record(

@@ -148,7 +148,7 @@ class CommitLog:
             tail.queue_offsets[key] = 1
         else:
             next_offset.value = queue_offset + 1
-        tail.add(size, record, request)
+        tail.add(size, (record,), (request,))
         return PutResult(_PUT_OK, physical_offset, physical_offset + size, queue_offset, store_timestamp_ms, size)
 
     def put_batch(self, messages: Sequence[Message]) -> PutResult:
@@ -183,7 +183,7 @@ class CommitLog:
         for request, others in zip(tuple(requests), further, strict=False):
             requests += [further_request(request, *other) for other in others]
         self.tail.queue_offsets.update(next_offsets)
-        self.tail.add_all(size, records, requests)
+        self.tail.add(size, records, requests)
         return PutResult(_PUT_OK, start, start + size, first, time_ms, size, physical_offsets)
 
     def _encoded(

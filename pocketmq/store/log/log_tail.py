@@ -89,23 +89,13 @@ class LogTail:
         self.file, self.end_offset = file, file.end_offset
         self.write_beyond = self.end_offset + _UNWRITTEN_MAX
 
-    def add(self, size: int, record: bytes, request: DispatchRequest) -> None:
-        """Add a record of `size` bytes, for which the file has space, and the request to dispatch it."""
-        if self.has_units:
-            self._seal_units()
-        self.unwritten.append(record)
-        self._undispatched.append(request)
-        self.end_offset = end_offset = self.end_offset + size
-        if end_offset > self.write_beyond:
-            self.write()
-
-    def add_all(self, size: int, records: Iterable[bytes], requests: Iterable[DispatchRequest]) -> None:
+    def add(self, size: int, records: Iterable[bytes], requests: Iterable[DispatchRequest]) -> None:
         """Add records of `size` bytes in total, for which the file has space, and the requests to dispatch them."""
         if self.has_units:
             self._seal_units()
+        self.end_offset += size
         self.unwritten += records
         self._undispatched += requests
-        self.end_offset += size
         if self.end_offset > self.write_beyond:
             self.write()
 
