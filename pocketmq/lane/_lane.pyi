@@ -1,6 +1,6 @@
 """Types of the compiled module (`crate/src/python.rs`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 INTERFACE: int
@@ -59,19 +59,19 @@ PullFields = tuple[str, str, int, int, int, int, int, int, int, str | None, str 
 """Fields of PullMessageRequestHeader up to expressionType."""
 
 class Pulls:
-    """Reads pulls and makes their answers."""
+    """Serves pulls."""
 
     def __new__(cls, template: Sequence[bytes], header_size_max: int) -> Pulls: ...
-    def read(self, data: bytes, at: int) -> tuple[int, int, PullFields] | None: ...
-    def answer(
+    def serve(
         self,
-        units: memoryview,
-        file: memoryview,
-        place: tuple[int, int],
-        offsets: tuple[int, int, int],
-        opaque: int,
-        size_max: int,
-    ) -> tuple[bytes, int, int] | None: ...
+        data: bytes,
+        most: int,
+        permit: Callable[[PullFields], int],
+        queues: dict[tuple[str, int], Any],
+        log_files: Any,
+        limits: tuple[int, int, int],
+        answers: list[bytes | memoryview],
+    ) -> tuple[int, list[tuple[tuple[str, str, int], int, int, int, int | None]]]: ...
 
 Found = tuple[int, bytes | int | None, int, int]
 """Token of a socket; what it has: bytes (b"": no more will come), None (large answers of the lane), or a number as `write`

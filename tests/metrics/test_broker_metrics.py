@@ -146,7 +146,7 @@ async def test_ten_thousand_topics_have_a_limited_number_of_series(servers):
     services.stats.arrived([Arrival(topic, queue, 2, [0] * 2, 0, 100) for topic in topics for queue in range(4)])
     for topic in topics:
         services.offsets.commit("billing", topic, 0, 0)
-        services.stats.get("billing", topic, 0, 1, 50, took_s=0.0)
+        services.stats.get(("billing", topic, 0), 1, 50, took_s=0.0)
     turns = 0
 
     async def count_turns():

@@ -73,7 +73,7 @@ async def live():
         await producer.send(Message("Orders", b"x", properties={"TIMER_DELAY_MS": "3600000"}))
         services = master.services
         services.stats.arrived([Arrival("%DLQ%billing", 0, 1, [0], 0, 50)])
-        services.stats.get("billing", "Orders", 0, 1, 50, took_s=0.0)
+        services.stats.get(("billing", "Orders", 0), 1, 50, took_s=0.0)
         services.offsets.commit("billing", "Orders", 0, 0)
         services.clients.register_producer("pg", ClientChannelInfo(await channel_of(master), "client", "JAVA", 401))
         services.clients.register_consumer(

@@ -109,14 +109,15 @@ def _read(services: Services, header: PullMessageRequestHeader, matches: Wanted)
     began_s = monotonic()
     result = services.store.reader.get_message(topic, queue_id, queue_offset, header.max_msg_nums, matches)
     status, next_offset = result.status, result.next_begin_offset
-    offsets.pulled(group, topic, queue_id, next_offset)
+    key = group, topic, queue_id
+    offsets.pulled(key, next_offset)
     broker_id = _suggested_broker(services, header, result) if services.config.slave_read_enable else _MASTER_ID
     answer = PullMessageResponseHeader(broker_id, next_offset, result.min_offset, result.max_offset)
     if status is _FOUND:
         if services.ha_client is not None and not services.ha_client.is_connected:
             answer.suggest_which_broker_id = services.config.broker_id  # the master is away: keep reading here
         took_s = monotonic() - began_s
-        services.stats.get(group, topic, queue_id, result.count, result.size, took_s, result.from_disk)
+        services.stats.get(key, result.count, result.size, took_s, result.from_disk)
         return Response(_SUCCESS, answer, result.views, "FOUND")
     services.stats.misses += 1
     code = _CODES.get(status)

@@ -301,7 +301,7 @@ class PopMessageService:
         if topic != header.topic and not self._config.pop_response_return_actual_retry_topic:
             views = self._as_original(popped, topic, queue_id, queue_offset, records)
         popped.add(topic, queue_id, queue_offset, offsets, views)
-        self._stats.get(group, topic, queue_id, result.count, result.size, took_s, from_disk=result.from_disk)
+        self._stats.get((group, topic, queue_id), result.count, result.size, took_s, from_disk=result.from_disk)
 
     def _read(
         self, topic: str, queue_id: int, queue_offset: int, room: int, matches: Wanted, budget: FilterBudget | None = None

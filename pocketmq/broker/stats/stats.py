@@ -117,12 +117,10 @@ class BrokerStats:
             pass
         return self._puts
 
-    def get(
-        self, group: str, topic: str, queue_id: int, nums: int, size: int, took_s: float, from_disk: bool = False
-    ) -> None:
-        """Count a pull of a group that found messages, and took `took_s` to read them."""
+    def get(self, key: tuple[str, str, int], nums: int, size: int, took_s: float, from_disk: bool = False) -> None:
+        """Count a pull that found messages, and took `took_s` to read them; `key`: group, topic, queue id."""
         counts, total = self.gets, self.get_total
-        place = counts.place((group, topic, queue_id))
+        place = counts.place(key)
         total.nums += nums
         total.size += size
         total.times += 1

@@ -123,9 +123,14 @@ class ConsumerOffsetManager(ConfigManager):
             reason = f"{left_out} consumer offsets of the master are left out: impossible, or beyond maxConsumerOffsets"
             self._copy_refusals.refused(None, f"{reason}={self._count_max}")
 
-    def pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Remember the offset from which `group` pulls next, as long as there is room."""
-        key, offsets = (group, topic, queue_id), self.pull_offsets
+    @property
+    def room(self) -> int:
+        """Number of new offsets that can be committed."""
+        return self._count_max - self._count
+
+    def pulled(self, key: tuple[str, str, int], queue_offset: int) -> None:
+        """Remember the offset from which a group pulls next, as long as there is room; `key`: group, topic, queue id."""
+        offsets = self.pull_offsets
         if key in offsets or len(offsets) < self._count_max:
             offsets[key] = queue_offset
 

@@ -103,7 +103,7 @@ class MappedFile(FileEnds):
             self.region = region
             if self.reserved > self.wrote:
                 region.show_reserved(self.wrote, self.reserved)
-            self.array, self.view = region.array, region.view
+            self.array, self.view, self.address_start = region.array, region.view, 0
             self.address, self.address_end = region.array.ctypes.data, self.size
         if self.open_files is not None:
             self.open_files.opened(self)
@@ -202,7 +202,7 @@ class MappedFile(FileEnds):
         """
         self._empty_tail()
         self._tail, self._waits_from = self._tail or _Tail(), self.wrote
-        self.address_end = self.wrote + _TAIL_SIZE
+        self.address_start, self.address_end = self.wrote, self.wrote + _TAIL_SIZE
         self.address = addressof(self._tail) - self.wrote
 
     def _end_tail(self) -> None:

@@ -10,11 +10,15 @@ class FileEnds(Structure):
     """Numbers of a mapped file. The compiled lane reads and changes them in place, in this layout."""
 
     __slots__ = ()
-    _fields_ = (("wrote", c_int64), ("reserved", c_int64), ("address", c_int64), ("address_end", c_int64))
+    _fields_ = (
+        ("wrote", c_int64), ("reserved", c_int64), ("address", c_int64), ("address_start", c_int64), ("address_end", c_int64)
+    )  # fmt: skip
     wrote: int
     reserved: int
     address: int
     """Address of the mapping, or the one at which it would begin if its end were the file's tail; 0 without both."""
+    address_start: int
+    """Start of the bytes that are at `address`, as a position in the file."""
     address_end: int
     """End of the bytes that can be written at `address`, as a position in the file."""
     __hash__ = object.__hash__

@@ -2,8 +2,8 @@
 //!
 //! It serves the frames at the front of a read that are ordinary sends, and stops before the first other one without any
 //! effect. The Python path serves all frames and gives the same bytes; policy (access, limits, delays, transactions) is
-//! there alone. Frames come from the network: no module but `index_file`, `python`, `python_sockets`, `queues` and `system` may use
-//! unsafe code, and nothing panics on any input.
+//! there alone. Frames come from the network: no module but `index_file`, `python`, `python_pulls`, `python_sockets`, `queues` and
+//! `system` may use unsafe code, and nothing panics on any input.
 
 #![warn(clippy::all)]
 
@@ -25,6 +25,8 @@ pub mod properties;
 pub mod pull;
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod python_pulls;
 #[cfg(all(feature = "python", target_os = "linux"))]
 mod python_sockets;
 #[cfg(feature = "python")]

@@ -41,6 +41,51 @@ pub struct Pull<'a> {
     pub expression_type: Option<&'a str>,
 }
 
+/// Flags of a pull that do not decide which messages it gets: it commits an offset, and it may be held.
+const COMMIT_FLAG: i32 = 1;
+const SUSPEND_FLAG: i32 = 2;
+/// Most bytes of records that are copied into an answer; the Python path sends more of them as views of the log.
+const COPY_MAX: usize = 64 * 1024;
+
+impl Pull<'_> {
+    /// The consumer offset that is committed with it.
+    pub fn committed(&self) -> Option<i64> {
+        (self.sys_flag & COMMIT_FLAG != 0).then_some(self.commit_offset)
+    }
+}
+
+/// What decides whether a pull is permitted and which messages it gets, but for its queue.
+pub struct Asker {
+    group: String,
+    topic: String,
+    flags: i32,
+    sub_version: i64,
+    subscription: Option<String>,
+    expression_type: Option<String>,
+}
+
+impl Asker {
+    pub fn of(pull: &Pull) -> Self {
+        Asker {
+            group: pull.group.to_owned(),
+            topic: pull.topic.to_owned(),
+            flags: pull.sys_flag & !(COMMIT_FLAG | SUSPEND_FLAG),
+            sub_version: pull.sub_version,
+            subscription: pull.subscription.map(str::to_owned),
+            expression_type: pull.expression_type.map(str::to_owned),
+        }
+    }
+
+    pub fn is_of(&self, pull: &Pull) -> bool {
+        self.group == pull.group
+            && self.topic == pull.topic
+            && self.flags == pull.sys_flag & !(COMMIT_FLAG | SUSPEND_FLAG)
+            && self.sub_version == pull.sub_version
+            && self.subscription.as_deref() == pull.subscription
+            && self.expression_type.as_deref() == pull.expression_type
+    }
+}
+
 /// Read the frame at the front of `data`; None if it is not a whole pull of the usual form.
 pub fn read_pull<'a>(data: &'a [u8], header_size_max: usize, scratch: &'a mut Vec<u8>) -> Option<Pull<'a>> {
     let frame_size = (u32_at(data, 0)? as usize).checked_add(4)?;
@@ -123,8 +168,8 @@ impl Answer {
     }
 }
 
-/// The answer with the records of as many units as the limit allows, at least one. None if a unit is not ordinary or its record
-/// is not in the file.
+/// The answer with the records of as many units as the limit allows, at least one. None if a unit is not ordinary, its record
+/// is not in the file, or the records are too large to be copied.
 pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &Offsets) -> Option<Answer> {
     let (mut count, mut size) = (0, 0);
     for unit in source.units.chunks_exact(UNIT_SIZE) {
@@ -134,6 +179,9 @@ pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &O
         }
         count += 1;
         size += record_size;
+        if size > COPY_MAX {
+            return None;
+        }
     }
     if count == 0 {
         return None;

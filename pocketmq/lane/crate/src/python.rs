@@ -2,7 +2,6 @@
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -10,7 +9,6 @@ use crate::answer::Templates;
 use crate::copy::Delivery;
 use crate::index_file::IndexFile;
 use crate::properties::Rules;
-use crate::pull::{answer, read_pull, Offsets, PullTemplate, Source};
 use crate::queues::{fetch, is_watched, prefetch, Known, Queues, Watched};
 use crate::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop, Unit, HOST_SIZE};
 
@@ -251,104 +249,8 @@ fn unknown(stop: Stop) -> Option<String> {
     }
 }
 
-/// Frame size, opaque, and the fields of PullMessageRequestHeader up to expressionType.
-type ReadPull<'a> = (usize, i32, (&'a str, &'a str, i32, i64, i32, i32, i64, i64, i64, Option<&'a str>, Option<&'a str>));
-
-/// Reads pulls and makes their answers.
-#[pyclass]
-struct Pulls {
-    template: PullTemplate,
-    header_size_max: usize,
-    scratch: Vec<u8>,
-}
-
-#[pymethods]
-impl Pulls {
-    /// `template`: pieces of an answer around next begin offset, min offset, max offset and opaque.
-    #[new]
-    fn new(template: PullTemplate, header_size_max: usize) -> Self {
-        Pulls { template, header_size_max, scratch: Vec::new() }
-    }
-
-    /// The pull at position `at` of `data`, or None if there is none of the usual form.
-    fn read(&mut self, data: &Bound<'_, PyBytes>, at: usize) -> Option<Py<PyTuple>> {
-        let pull = read_pull(data.as_bytes().get(at..)?, self.header_size_max, &mut self.scratch)?;
-        let read: ReadPull = (
-            pull.frame_size,
-            pull.opaque,
-            (
-                pull.group,
-                pull.topic,
-                pull.queue_id,
-                pull.queue_offset,
-                pull.max_msg_nums,
-                pull.sys_flag,
-                pull.commit_offset,
-                pull.suspend_timeout_ms,
-                pull.sub_version,
-                pull.subscription,
-                pull.expression_type,
-            ),
-        );
-        read.into_pyobject(data.py()).ok().map(Bound::unbind)
-    }
-
-    /// The frame of an answer with the records of `units`, their number and size. `place`: physical offset of the start of
-    /// the log's file, and the one from which records are ordinary. `offsets`: first, min and max queue offset. `size_max`: of all
-    /// records.
-    #[allow(clippy::too_many_arguments)]
-    fn answer<'py>(
-        &self,
-        py: Python<'py>,
-        units: &Bound<'py, PyAny>,
-        file: &Bound<'py, PyAny>,
-        place: (i64, i64),
-        offsets: (i64, i64, i64),
-        opaque: i32,
-        size_max: usize,
-    ) -> PyResult<Option<(Bound<'py, PyBytes>, usize, usize)>> {
-        let (units, file) = (PyBuffer::<u8>::get(units)?, PyBuffer::<u8>::get(file)?);
-        let (Some(unit_bytes), Some(file_bytes)) = (units.as_slice_ptr(), file.as_slice_ptr()) else {
-            return Err(PyValueError::new_err("units and file must be contiguous"));
-        };
-        let offsets = Offsets { first: offsets.0, min: offsets.1, max: offsets.2 };
-        // SAFETY: the buffers keep the memory, and nothing writes it while this thread has the interpreter's lock: the files
-        // of queues and log are written by this thread alone, in calls that do not overlap with this one.
-        let source = unsafe {
-            let (units, file) = (unit_bytes.as_ref(), file_bytes.as_ref());
-            Source { units, file, file_start: place.0, floor: place.1, size_max }
-        };
-        let Some(found) = answer(&source, &self.template, opaque, &offsets) else { return Ok(None) };
-        let frame = joined(py, found.frame_size(), found.pieces(&source))?;
-        Ok(Some((frame, found.count, found.size)))
-    }
-}
-
-/// A bytes object of `size` bytes, made of `pieces`; it is not filled with zeros first.
-fn joined<'py, 'a>(py: Python<'py>, size: usize, pieces: impl Iterator<Item = &'a [u8]>) -> PyResult<Bound<'py, PyBytes>> {
-    let length = ffi::Py_ssize_t::try_from(size)?;
-    let mut end = 0;
-    // SAFETY: a new bytes object has room for `size` bytes, and no one else has it before it is filled.
-    let made = unsafe {
-        let made = Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), length))?;
-        let start = ffi::PyBytes_AsString(made.as_ptr()).cast::<u8>();
-        for piece in pieces {
-            if piece.len() > size - end {
-                return Err(PyValueError::new_err("the records are larger than they were"));
-            }
-            std::ptr::copy_nonoverlapping(piece.as_ptr(), start.add(end), piece.len());
-            end += piece.len();
-        }
-        made.cast_into_unchecked::<PyBytes>()
-    };
-    if end != size {
-        return Err(PyValueError::new_err("the records are not where they were"));
-    }
-    Ok(made)
-}
-
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 9;
+const INTERFACE: u32 = 10;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -356,5 +258,5 @@ fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Lane>()?;
     #[cfg(target_os = "linux")]
     module.add_class::<crate::python_sockets::Sockets>()?;
-    module.add_class::<Pulls>()
+    module.add_class::<crate::python_pulls::Pulls>()
 }

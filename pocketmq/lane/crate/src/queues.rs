@@ -21,6 +21,7 @@ struct FileEnds {
     wrote: i64,
     reserved: i64,
     address: i64,
+    address_start: i64,
     address_end: i64,
 }
 
@@ -145,6 +146,31 @@ unsafe fn write(served: &Served, run: &Run, units: &[u8]) -> Option<bool> {
     queue.max_offset += (units.len() / UNIT_SIZE) as i64;
     queue.max_physical_offset = run.end_offset;
     Some(queue.is_dirty != 0)
+}
+
+/// Copy up to `count` units of a queue from queue offset `first` on, if they are at its end, where units are appended.
+/// Return its max offset; None, without any effect, if they are not there.
+///
+/// # Safety
+///
+/// The address must be that of the numbers of a ConsumeQueue, and the caller must have the interpreter's lock.
+pub unsafe fn read_end(address: usize, first: i64, count: usize, into: &mut Vec<u8>) -> Option<i64> {
+    let queue = &*(address as *const QueueEnds);
+    if queue.tail_address == 0 {
+        return None;
+    }
+    // The queue keeps the file, and forgets this address first.
+    let file = &*(queue.tail_address as *const FileEnds);
+    let unit_size = UNIT_SIZE as i64;
+    // The file is the queue's last one and ends with its last unit.
+    let start = file.wrote - queue.max_offset.checked_sub(first)?.checked_mul(unit_size)?;
+    if file.address == 0 || start < file.address_start || start >= file.wrote {
+        return None;
+    }
+    let size = usize::try_from(file.wrote - start).ok()?.min(count * UNIT_SIZE);
+    // What is written is there until the file forgets the address.
+    into.extend_from_slice(std::slice::from_raw_parts((file.address + start) as *const u8, size));
+    Some(queue.max_offset)
 }
 
 /// Have the memory brought to which the units of these queues will be written: their numbers, those of their files, and the

@@ -1,0 +1,215 @@
+//! Pulls as Python sees them: the class `Pulls` of `pocketmq.lane._lane`.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use crate::pull::{answer, read_pull, Answer, Asker, Offsets, Pull, PullTemplate, Source};
+use crate::queues::read_end;
+use crate::serve::UNIT_SIZE;
+
+/// Most units read for an answer. The records of so many are too large to be copied.
+const UNITS_MAX: usize = 1024;
+
+/// The fields of PullMessageRequestHeader up to expressionType.
+type Fields<'a> = (&'a str, &'a str, i32, i64, i32, i32, i64, i64, i64, Option<&'a str>, Option<&'a str>);
+/// Key (group, topic, queue id), next offset, number and bytes of the messages, offset that is committed.
+type Served = (Py<PyTuple>, i64, usize, usize, Option<i64>);
+
+/// Permission for pulls that ask alike.
+struct Permit<'py> {
+    asker: Asker,
+    group: Bound<'py, PyString>,
+    topic: Bound<'py, PyString>,
+    /// Number of queues that they may read.
+    queue_count: i32,
+}
+
+/// A file of the log.
+struct LogFile {
+    view: PyBuffer<u8>,
+    start: i64,
+    wrote: usize,
+}
+
+impl LogFile {
+    fn new(file: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = file.py();
+        let view = PyBuffer::get(&file.getattr(intern!(py, "view"))?)?;
+        let start = file.getattr(intern!(py, "start_offset"))?.extract()?;
+        Ok(LogFile { view, start, wrote: file.getattr(intern!(py, "wrote"))?.extract()? })
+    }
+
+    fn has(&self, offset: i64) -> bool {
+        offset >= self.start && offset - self.start < self.wrote as i64
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the buffer keeps the memory, and no one writes what was written before, which alone is read.
+        let bytes = self.view.as_slice_ptr().map_or(&[][..], |slice| unsafe { slice.as_ref() });
+        bytes.get(..self.wrote).unwrap_or(&[])
+    }
+}
+
+/// Where the messages are, and how many of them a pull may get.
+struct Store<'a, 'py> {
+    queues: &'a Bound<'py, PyDict>,
+    log_files: &'a Bound<'py, PyAny>,
+    /// The file that had the last messages.
+    file: Option<LogFile>,
+    count_max: i32,
+    size_max: usize,
+    floor: i64,
+}
+
+/// Serves pulls.
+#[pyclass]
+pub struct Pulls {
+    template: PullTemplate,
+    header_size_max: usize,
+    scratch: Vec<u8>,
+    units: Vec<u8>,
+}
+
+#[pymethods]
+impl Pulls {
+    /// `template`: pieces of an answer around next begin offset, min offset, max offset and opaque.
+    #[new]
+    fn new(template: PullTemplate, header_size_max: usize) -> Self {
+        Pulls { template, header_size_max, scratch: Vec::new(), units: Vec::new() }
+    }
+
+    /// Answer the ordinary pulls at the front of `data`, at most `most`, and append the frames of the answers. Return the bytes
+    /// served, and what was read.
+    ///
+    /// `permit(fields)` returns how many queues of the topic a pull may read and get all messages of, 0 if it is not ordinary;
+    /// it is asked once for pulls that ask alike. `queues`: (topic, queue id) -> ConsumeQueue. `log_files.file_at(physical
+    /// offset)` returns a file of the log. `limits`: number and bytes of an answer's messages, and the physical offset from
+    /// which on records are ordinary.
+    #[allow(clippy::too_many_arguments)]
+    fn serve<'py>(
+        &mut self,
+        data: &Bound<'py, PyBytes>,
+        most: usize,
+        permit: &Bound<'py, PyAny>,
+        queues: &Bound<'py, PyDict>,
+        log_files: &Bound<'py, PyAny>,
+        limits: (i32, usize, i64),
+        answers: &Bound<'py, PyList>,
+    ) -> PyResult<(usize, Vec<Served>)> {
+        let (bytes, mut at, mut served) = (data.as_bytes(), 0, Vec::new());
+        let (mut scratch, mut permitted) = (std::mem::take(&mut self.scratch), None::<Permit>);
+        let mut store = Store { queues, log_files, file: None, count_max: limits.0, size_max: limits.1, floor: limits.2 };
+        while served.len() < most {
+            let Some(pull) = read_pull(&bytes[at..], self.header_size_max, &mut scratch) else { break };
+            if !permitted.as_ref().is_some_and(|known| known.asker.is_of(&pull)) {
+                permitted = Some(asked(permit, &pull)?);
+            }
+            let Some(known) = permitted.as_ref().filter(|known| (0..known.queue_count).contains(&pull.queue_id)) else {
+                break;
+            };
+            let Some(found) = self.answer(&pull, &known.topic, &mut store, answers)? else { break };
+            let key = (&known.group, &known.topic, pull.queue_id).into_pyobject(data.py())?;
+            let next_offset = pull.queue_offset + found.count as i64;
+            served.push((key.unbind(), next_offset, found.count, found.size, pull.committed()));
+            at += pull.frame_size;
+        }
+        self.scratch = scratch;
+        Ok((at, served))
+    }
+}
+
+impl Pulls {
+    /// Append the answer to a pull; None, without any effect, if it is not ordinary.
+    fn answer<'py>(
+        &mut self,
+        pull: &Pull,
+        topic: &Bound<'py, PyString>,
+        store: &mut Store<'_, 'py>,
+        answers: &Bound<'py, PyList>,
+    ) -> PyResult<Option<Answer>> {
+        let count = pull.max_msg_nums.max(1).min(store.count_max) as usize;
+        let Some(queue) = store.queues.get_item((topic, pull.queue_id))?.filter(|_| count <= UNITS_MAX) else {
+            return Ok(None);
+        };
+        let Some(offsets) = self.read_units(&queue, pull.queue_offset, count)? else { return Ok(None) };
+        let Some(place) = self.units.first_chunk().map(|offset| i64::from_be_bytes(*offset)) else { return Ok(None) };
+        if !store.file.as_ref().is_some_and(|file| file.has(place)) {
+            let file = store.log_files.call_method1(intern!(topic.py(), "file_at"), (place,))?;
+            store.file = if file.is_none() { None } else { Some(LogFile::new(&file)?) };
+        }
+        let Some(file) = &store.file else { return Ok(None) };
+        let (units, size_max, floor) = (&self.units, store.size_max, store.floor);
+        let source = Source { units, file: file.bytes(), file_start: file.start, floor, size_max };
+        let Some(found) = answer(&source, &self.template, pull.opaque, &offsets) else { return Ok(None) };
+        answers.append(joined(topic.py(), found.frame_size(), found.pieces(&source))?)?;
+        Ok(Some(found))
+    }
+
+    /// Read units of a queue from an offset on, and return the queue's offsets; None if it has none there.
+    fn read_units(&mut self, queue: &Bound<'_, PyAny>, first: i64, count: usize) -> PyResult<Option<Offsets>> {
+        let py = queue.py();
+        let min: i64 = queue.getattr(intern!(py, "min_offset"))?.extract()?;
+        let address: usize = queue.call_method0(intern!(py, "address"))?.extract()?;
+        self.units.clear();
+        if first < min {
+            return Ok(None);
+        }
+        // SAFETY: the queue at hand has its numbers at this address, and this thread has the interpreter's lock.
+        if let Some(max) = unsafe { read_end(address, first, count, &mut self.units) } {
+            return Ok(Some(Offsets { first, min, max }));
+        }
+        let max: i64 = queue.getattr(intern!(py, "max_offset"))?.extract()?;
+        let view = PyBuffer::<u8>::get(&queue.call_method1(intern!(py, "units"), (first, count))?)?;
+        // SAFETY: the buffer keeps the memory, which only this thread writes, and not meanwhile.
+        self.units.extend_from_slice(view.as_slice_ptr().map_or(&[], |slice| unsafe { slice.as_ref() }));
+        Ok((self.units.len() >= UNIT_SIZE).then_some(Offsets { first, min, max }))
+    }
+}
+
+/// Ask for the permission for a pull and those that ask alike.
+fn asked<'py>(permit: &Bound<'py, PyAny>, pull: &Pull) -> PyResult<Permit<'py>> {
+    let py = permit.py();
+    let (group, topic) = (PyString::new(py, pull.group), PyString::new(py, pull.topic));
+    let fields: Fields = (
+        pull.group,
+        pull.topic,
+        pull.queue_id,
+        pull.queue_offset,
+        pull.max_msg_nums,
+        pull.sys_flag,
+        pull.commit_offset,
+        pull.suspend_timeout_ms,
+        pull.sub_version,
+        pull.subscription,
+        pull.expression_type,
+    );
+    let queue_count = permit.call1((fields,))?.extract()?;
+    Ok(Permit { asker: Asker::of(pull), group, topic, queue_count })
+}
+
+/// A bytes object of `size` bytes, made of `pieces`; it is not filled with zeros first.
+fn joined<'py, 'a>(py: Python<'py>, size: usize, pieces: impl Iterator<Item = &'a [u8]>) -> PyResult<Bound<'py, PyBytes>> {
+    let length = ffi::Py_ssize_t::try_from(size)?;
+    let mut end = 0;
+    // SAFETY: a new bytes object has room for `size` bytes, and no one else has it before it is filled.
+    let made = unsafe {
+        let made = Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(std::ptr::null(), length))?;
+        let start = ffi::PyBytes_AsString(made.as_ptr()).cast::<u8>();
+        for piece in pieces {
+            if piece.len() > size - end {
+                return Err(PyValueError::new_err("the records are larger than they were"));
+            }
+            std::ptr::copy_nonoverlapping(piece.as_ptr(), start.add(end), piece.len());
+            end += piece.len();
+        }
+        made.cast_into_unchecked::<PyBytes>()
+    };
+    if end != size {
+        return Err(PyValueError::new_err("the records are not where they were"));
+    }
+    Ok(made)
+}
