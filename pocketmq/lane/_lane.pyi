@@ -22,6 +22,7 @@ class Lane:
     def serve(
         self,
         data: bytes,
+        start: int,
         born_host: bytes,
         offset: int,
         room: int,
@@ -65,6 +66,7 @@ class Pulls:
     def serve(
         self,
         data: bytes,
+        start: int,
         most: int,
         permit: Callable[[PullFields], int],
         queues: dict[tuple[str, int], Any],

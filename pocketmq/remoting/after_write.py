@@ -17,7 +17,7 @@ from pocketmq.runtime.table_writer import Written
 from pocketmq.runtime.work_slices import WorkSlices
 
 if TYPE_CHECKING:
-    from pocketmq.remoting.server import Channel
+    from pocketmq.remoting.channel import Channel
 
 Work = Generator[None, None, Response | Deferred | None]
 """Work that does a small piece per step and returns its answer; None: success without content."""

@@ -16,12 +16,12 @@ from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.turn import Phase, Turn
 
 if TYPE_CHECKING:
-    from pocketmq.remoting.server import Channel
+    from pocketmq.remoting.channel import Channel
 
 log = logging.getLogger("remoting")
 
-Lane = Callable[["Channel", bytes, list[Buffer]], int]
-"""Serves the first requests in the bytes of a connection, appends the answers to the list, returns the bytes served."""
+Lane = Callable[["Channel", bytes, int, list[Buffer]], int]
+"""Serves the first requests of a connection's bytes from a position on, appends the answers, returns the bytes served."""
 
 
 class Sockets(Protocol):

@@ -12,6 +12,7 @@ from copy import copy
 from typing import Any, Final, Self
 
 from pocketmq.errors import RequestTimeout
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.channels import ChannelClosed, Channels, NeverHeard
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Body, RemotingCommand
@@ -19,7 +20,6 @@ from pocketmq.remoting.dispatch import Dispatcher, RemotingError, Route
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.layout import CLIENT_FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
-from pocketmq.remoting.server import Channel
 from pocketmq.remoting.signature import OURSELVES, Credentials, Sender
 from pocketmq.remoting.tls import ReloadingContext
 from pocketmq.runtime.error_text import reason

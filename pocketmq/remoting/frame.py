@@ -9,7 +9,6 @@ many small objects, and an object allocated among them that outlives them pins a
 
 import struct
 import sys
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
@@ -66,11 +65,11 @@ class FrameBuffer:
     """Splits a byte stream into frames. `held` is the number of bytes kept of an unfinished frame.
 
     `_chunks` contains them; `_needed` is the size at which they are joined and parsed again (0 if nothing is held), so that
-    a large frame received in many reads is joined once. `split` continues with `_unsplit` from `_start` on.
+    a large frame received in many reads is joined once. `split` continues with `unsplit` from `start` on.
     """
 
     __slots__ = (
-        "_chunks", "_frame_size_max", "_frames_max", "_header_size_max", "_needed", "_start", "_unsplit", "held"
+        "_chunks", "_frame_size_max", "_frames_max", "_header_size_max", "_needed", "held", "start", "unsplit"
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +81,8 @@ class FrameBuffer:
         self._frames_max = frames_max
         self._chunks: list[bytes | bytearray] = []
         self._needed = 0
-        self._unsplit, self._start = b"", 0
+        self.unsplit, self.start = b"", 0
+        """Bytes that were not split yet are those of `unsplit` from `start` on."""
         self.held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -90,20 +90,29 @@ class FrameBuffer:
 
         Raises FrameError for a length out of range.
         """
-        if self._needed:
-            self._keep(data)
-            if self.held < self._needed:
-                return []
-            data = b"".join(self._chunks)
-            self.clear()
-        elif self._unsplit:
-            data = self._unsplit[self._start :] + data
-        elif 8 <= (size := len(data)) <= self._frame_size_max:
+        if not self._needed and not self.unsplit and 8 <= (size := len(data)) <= self._frame_size_max:
             length, mark = _HEAD.unpack_from(data)
             header_size = mark & 0xFFFFFF
             if length == size - 4 and header_size <= size - 8 and header_size <= self._header_size_max:
                 return [(mark >> 24, data[8 : 8 + header_size], data[8 + header_size :])]  # usually a read is one frame
-        return self._split(data, 0)
+        self.put(data)
+        return self.split()
+
+    def put(self, data: bytes) -> None:
+        """Take received bytes, which are split later."""
+        if self._needed:
+            self._keep(data)
+            if self.held < self._needed:
+                return
+            data = b"".join(self._chunks)
+            self.clear()
+        self.unsplit, self.start = self.unsplit[self.start :] + data if self.unsplit else data, 0
+
+    def skip(self, size: int) -> None:
+        """Leave out the next bytes that were not split yet, which are whole frames."""
+        self.start += size
+        if self.start == len(self.unsplit):
+            self.unsplit, self.start = b"", 0
 
     def joined(self, data: bytes) -> bytes | None:
         """Return the bytes held and `data` as one, no longer held, if these complete a frame; else None."""
@@ -115,12 +124,12 @@ class FrameBuffer:
 
     def split(self) -> list[Frame]:
         """Return the next frames of the bytes that `feed` has not split. Raises FrameError as `feed` does."""
-        return self._split(self._unsplit, self._start) if self._unsplit else []
+        return self._split(self.unsplit, self.start) if self.unsplit else []
 
     def unsplit_frames(self) -> list[Frame]:
         """Return the frames that `split` has yet to return, without taking them; none if one of them is invalid."""
         try:
-            return FrameBuffer(self._frame_size_max, self._header_size_max).feed(self._unsplit[self._start :])
+            return FrameBuffer(self._frame_size_max, self._header_size_max).feed(self.unsplit[self.start :])
         except FrameError:
             return []
 
@@ -150,9 +159,9 @@ class FrameBuffer:
                 break
             if len(frames) == self._frames_max:
                 # Bytes already split are discarded only when they exceed the rest, so that a byte is copied once on average.
-                self._unsplit, self._start = (data[start:], 0) if start > end - start else (data, start)
+                self.unsplit, self.start = (data[start:], 0) if start > end - start else (data, start)
                 return frames
-        self._unsplit = b""
+        self.unsplit = b""
         if start < end:
             self._chunks.append(data[start:] if start else data)
             self.held = end - start
@@ -168,7 +177,7 @@ class FrameBuffer:
     def clear(self) -> None:
         """Discard an unfinished frame, and the bytes that are not split yet."""
         self._chunks.clear()
-        self._unsplit, self._start = b"", 0
+        self.unsplit, self.start = b"", 0
         self._needed = self.held = 0
 
     def _keep(self, data: bytes) -> None:
@@ -181,27 +190,6 @@ class FrameBuffer:
             last += data
         else:
             self._chunks.append(bytearray(data))
-
-
-def whole(frames: Iterable[Frame]) -> bytes:
-    """Return the bytes from which frames were split, up to the first one whose header is too large."""
-    pieces: list[bytes] = []
-    for kind, header, body in frames:
-        if kind >= HEADER_TOO_LARGE:
-            break
-        pieces += (frame_head(kind, len(header), len(body)), header, body)
-    return b"".join(pieces)
-
-
-def count_of(frames: Iterable[Frame], size: int) -> int:
-    """Return the number of frames at the front that take `size` bytes."""
-    count = 0
-    for _, header, body in frames:
-        if size <= 0:
-            break
-        size -= _HEAD.size + len(header) + len(body)
-        count += 1
-    return count
 
 
 def frame_head(serialize_type: int, header_length: int, body_length: int) -> bytes:

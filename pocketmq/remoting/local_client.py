@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.client import RemotingClient
 from pocketmq.remoting.command import Buffer
 from pocketmq.remoting.dispatch import Dispatcher, Route
-from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.turn import Turn
 

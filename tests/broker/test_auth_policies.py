@@ -16,7 +16,7 @@ from pocketmq.broker.access.auth.policies import (
     without,
 )
 from pocketmq.broker.access.auth_validator import NEEDED
-from pocketmq.remoting.auth_bodies import PolicyEntryInfo, PolicyInfo
+from pocketmq.remoting.bodies import PolicyEntryInfo, PolicyInfo
 
 HOME, AWAY = "10.1.2.3", "192.0.2.9"
 

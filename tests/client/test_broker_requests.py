@@ -11,12 +11,12 @@ from pocketmq.client.consuming.consumption import Listener
 from pocketmq.client.message import Message, MessageExt
 from pocketmq.client.producer import Producer
 from pocketmq.remoting import fastjson
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import RemotingCommand
 from pocketmq.remoting.headers.consumer import ConsumerStatusRequestHeader
 from pocketmq.remoting.headers.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.headers.query import ConsumeMessageDirectlyRequestHeader, ConsumerRunningInfoRequestHeader
-from pocketmq.remoting.server import Channel
 from tests.client.live_cluster import Cluster, until
 from tests.patience import PATIENCE_S
 

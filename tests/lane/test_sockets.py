@@ -16,11 +16,11 @@ import pytest
 
 from pocketmq import lane
 from pocketmq.broker.broker import Broker
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.channels import WRITE_BUFFER_MAX
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import decode_header, encode_request
 from pocketmq.remoting.frame import FrameBuffer
-from pocketmq.remoting.server import Channel
 from tests.broker.data_path import TOPIC, send_header
 from tests.broker.running import connected, create_topic, running_broker, until
 from tests.lane.twins import needs_lane

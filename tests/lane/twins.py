@@ -24,12 +24,12 @@ from pocketmq.broker.lane.sockets import LaneSockets
 from pocketmq.broker.stats.samples import NUMS, SIZE
 from pocketmq.lane import compiled_lane
 from pocketmq.remoting.bodies import TopicConfig
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.dispatch import Dispatcher
 from pocketmq.remoting.frame import Frame, FrameBuffer
 from pocketmq.remoting.layout import FRAME_SIZE_MAX
 from pocketmq.remoting.limits import ConnectionLimits
-from pocketmq.remoting.server import Channel
 from tests.broker.data_path import DataPath
 from tests.patience import PATIENCE_S
 
@@ -189,8 +189,8 @@ class Side:
         if turn.began_s == inf:
             turn.began_s = next(self._turns)
 
-    def _serve(self, channel: Channel, data: bytes, out: list[Any]) -> int:
-        used = self._sends.serve(channel, data, out)
+    def _serve(self, channel: Channel, data: bytes, start: int, out: list[Any]) -> int:
+        used = self._sends.serve(channel, data, start, out)
         self.in_lane += used
         return used
 
@@ -212,7 +212,7 @@ class Side:
         if transport.is_closed:
             return
         transport.receive(channel, data)
-        while (channel._frames_left or transport.is_paused) and channel.is_open and not transport.is_closed:
+        while (channel._has_left or transport.is_paused) and channel.is_open and not transport.is_closed:
             await asyncio.sleep(0)
 
     def _connect(self, number: int) -> tuple[Channel, Transport | Wire]:

@@ -8,7 +8,7 @@ import pytest_asyncio
 from pocketmq.admin.api import users
 from pocketmq.client.access import Access
 from pocketmq.proxy.proto import messaging_pb2 as pb
-from pocketmq.remoting.auth_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from pocketmq.remoting.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pocketmq.remoting.signature import Credentials
 from tests.broker.acl_files import acl_home
 from tests.proxy.grpc_client import (

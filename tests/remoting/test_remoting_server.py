@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from pocketmq.remoting import server as server_module
+from pocketmq.remoting import channel as channel_module
 from pocketmq.remoting.command import Response, decode_header, encode_request
 from pocketmq.remoting.dispatch import Deferred, Route, routes
 from pocketmq.remoting.frame import FrameBuffer
@@ -132,9 +132,9 @@ async def test_requests_before_invalid_bytes_are_answered(echo):
 
 async def test_answers_before_invalid_bytes_wait_for_the_work_of_the_turn(echo, monkeypatch):
     server, raw, _ = echo
-    order, write = [], server_module.Channel.write
+    order, write = [], channel_module.Channel.write
     server.channels.turn.add(Phase.DISPATCH, lambda: order.append("dispatched"))
-    monkeypatch.setattr(server_module.Channel, "write", lambda channel: (order.append("written"), write(channel)))
+    monkeypatch.setattr(channel_module.Channel, "write", lambda channel: (order.append("written"), write(channel)))
     raw.writer.write(b"".join(encode_request(ECHO, None, b"good", 1)) + b"\0\0\0\6\0\0\0\2{]")
     assert await raw.read(1) == [(1, 0, b"good")]
     assert await raw.closed()
@@ -155,7 +155,7 @@ async def test_deferred_answer_is_sent_on_completion_unless_the_connection_close
 
 
 async def test_peer_with_too_many_held_requests_is_not_read_until_some_are_answered(echo, remoting, monkeypatch):
-    monkeypatch.setattr(server_module, "DEFERRED_MAX", 4)
+    monkeypatch.setattr(channel_module, "DEFERRED_MAX", 4)
     _, raw, held = echo
     for opaque in range(4):
         raw.send(HOLD, b"", opaque)
@@ -249,7 +249,7 @@ async def test_close_waits_until_answers_are_sent(remoting):
 
 
 async def test_close_does_not_wait_for_a_peer_that_does_not_read(remoting, monkeypatch):
-    monkeypatch.setattr(server_module, "CLOSE_MAX_S", 0.1)
+    monkeypatch.setattr("pocketmq.remoting.server.CLOSE_MAX_S", 0.1)
     server, address = await remoting.serve(table())
     raw = await Raw.connect(address)
     for opaque in range(12):

@@ -10,8 +10,7 @@ import msgspec
 
 from pocketmq.admin.api.client import AdminClient, Where, document
 from pocketmq.remoting import fastjson
-from pocketmq.remoting.auth_bodies import AclInfo, UserInfo
-from pocketmq.remoting.bodies import DataVersion, encode_body
+from pocketmq.remoting.bodies import AclInfo, DataVersion, UserInfo, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.header import CommandHeader
 from pocketmq.remoting.headers.acl import (

@@ -9,7 +9,7 @@ from pocketmq.admin.api.users import Document
 from pocketmq.admin.command import Run, command, one_of, only_one_target, option, targets
 from pocketmq.admin.formats import java_text
 from pocketmq.admin.output import Table
-from pocketmq.remoting.auth_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from pocketmq.remoting.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pocketmq.runtime.command_line.option_types import ADDRESS
 
 WHERE = targets("this broker", "all brokers of this cluster")

@@ -18,7 +18,7 @@ from typing import Final
 from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.rebalance_lock import LockHolder, RebalanceLock
 from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.remoting.server import Channel
+from pocketmq.remoting.channel import Channel
 from pocketmq.runtime.peer_text import clipped
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.work_slices import WorkSlices

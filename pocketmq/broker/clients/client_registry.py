@@ -18,7 +18,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
 from pocketmq.broker.tables.subscription_group import SubscriptionGroupManager
 from pocketmq.remoting.bodies import ConsumerData, SubscriptionData
-from pocketmq.remoting.server import Channel
+from pocketmq.remoting.channel import Channel
 from pocketmq.runtime.clock import Clock
 
 log = logging.getLogger("broker")

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from pocketmq.remoting.bodies import MessageQueue
-from pocketmq.remoting.server import Channel
+from pocketmq.remoting.channel import Channel
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.event import Event
 from pocketmq.runtime.peer_text import clipped

@@ -12,8 +12,7 @@ from pocketmq.broker.access.auth.policies import CUSTOM, DEFAULT, AuthError, che
 from pocketmq.broker.access.auth.users import SUBJECT_PREFIX, SUPER, User, user_of_subject
 from pocketmq.broker.handlers.refusing import existing, refused_as
 from pocketmq.broker.services import Services
-from pocketmq.remoting.auth_bodies import AclInfo, UserInfo
-from pocketmq.remoting.bodies import encode_body
+from pocketmq.remoting.bodies import AclInfo, UserInfo, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes

@@ -25,12 +25,12 @@ from pocketmq.remoting.bodies import (
     MessageQueue,
     encode_body,
 )
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from pocketmq.remoting.command import Request, Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError, Route, request_body, routes
 from pocketmq.remoting.header import NoHeader
 from pocketmq.remoting.headers.consumer import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
-from pocketmq.remoting.server import Channel
 
 log = logging.getLogger("broker")
 

@@ -1,8 +1,8 @@
 """OrdinaryPulls: lets the compiled lane answer the pulls at the front of a read that find messages.
 
 A pull is *ordinary* if its queue has messages from its offset on, all of which it wants, and these are recent: in memory,
-written by this process, in one file. Checks, filters, progress and statistics are those of the Python path. The checks are made
-once for the pulls of a read that differ in their queue and offset only.
+written by this process, in one file. Checks, filters, progress and statistics are those of the Python path. The checks are
+made once for the pulls of a read that differ in their queue and offset only.
 """
 
 from functools import partial
@@ -13,13 +13,13 @@ from pocketmq.broker.filter.subscription import wants_all
 from pocketmq.broker.handlers.pull import SUBSCRIPTION_FLAG, check_pull, filter_of
 from pocketmq.broker.lane.template import MARKS, pieces
 from pocketmq.broker.services import Services
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.channels import Channels
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.fair_share import MANY_REQUESTS, SERVED_AT_ONCE
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.remoting.server import Channel
 from pocketmq.store.queue.record_filter import NotCompiled
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class OrdinaryPulls:
         answer = Response(ResponseCode.SUCCESS, PullMessageResponseHeader(0, *map(int, MARKS[:3])), remark="FOUND")
         self._serve = pulls_class(pieces(answer, int(MARKS[3]), MARKS), channels.header_size_max).serve
 
-    def serve(self, channel: Channel, data: bytes, out: list[Buffer]) -> int:
-        """Answer the ordinary pulls at the front of `data`, as many as the Python path would; return the bytes served."""
+    def serve(self, channel: Channel, data: bytes, start: int, out: list[Buffer]) -> int:
+        """Answer the ordinary pulls from `start` on, as many as the Python path would; return the bytes served."""
         services = self._services
         offsets, store, stats, holders = services.offsets, services.store, services.stats, services.absent_holders
         if (
@@ -52,7 +52,7 @@ class OrdinaryPulls:
         limits = config.max_transfer_count_on_message_in_memory, config.max_transfer_bytes_on_message_in_memory, floor
         count_max = SERVED_AT_ONCE if self._share.has_time_for_many else MANY_REQUESTS
         permit, began_s = partial(self._queues_permitted, channel), monotonic()
-        used, pulls = self._serve(data, count_max, permit, store.queues.queues, log.mapped_files, limits, out)
+        used, pulls = self._serve(data, start, count_max, permit, store.queues.queues, log.mapped_files, limits, out)
         if pulls:
             took_s = (monotonic() - began_s) / len(pulls)
         for key, next_offset, count, size, committed in pulls:
@@ -60,9 +60,8 @@ class OrdinaryPulls:
             offsets.pulled(key, next_offset)
             stats.get(key, count, size, took_s)
             if committed is not None:
-                offsets.commit(*key, committed)
-        if len(pulls) > MANY_REQUESTS:
-            self._share.charge(monotonic() - channel.last_active)
+                group, topic, queue_id = key
+                offsets.commit(group, topic, queue_id, committed)
         return int(used)
 
     def _queues_permitted(self, channel: Channel, fields: "PullFields") -> int:

@@ -17,12 +17,12 @@ from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
 from pocketmq.broker.put.put import CLUSTER
 from pocketmq.broker.services import Services
 from pocketmq.broker.tables.topic_config import PERM_WRITE
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.channels import Lane
 from pocketmq.remoting.codes import ROCKETMQ, ResponseCode
 from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.headers.send import SendMessageResponseHeader
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT
-from pocketmq.remoting.server import Channel
 from pocketmq.store.format.properties import KEYS, REAL_QID, REAL_TOPIC, TAGS, UNIQ_KEY
 
 log = logging.getLogger("broker")
@@ -68,10 +68,10 @@ class OrdinarySends:
         services.topics.topic_changed.subscribe(self._topic_changed)
         services.topics.rolled_back.subscribe(self._topics_changed)
 
-    def serve(self, channel: Channel, data: bytes, out: list[Buffer]) -> int:
-        """Serve the ordinary sends at the front of `data`, and append the answers to `out`. Return the bytes served."""
-        if data.startswith(_PULL, _HEAD_SIZE):
-            return self._serve_pulls(channel, data, out)
+    def serve(self, channel: Channel, data: bytes, start: int, out: list[Buffer]) -> int:
+        """Serve the ordinary sends from `start` on, and append the answers to `out`. Return the bytes served."""
+        if data.startswith(_PULL, start + _HEAD_SIZE):
+            return self._serve_pulls(channel, data, start, out)
         if channel.last_active - self._turn.began_s > self._late_s or not self._can_serve():
             return 0
         tail, commit_log, served = self._tail, self._log, 0
@@ -79,7 +79,7 @@ class OrdinarySends:
         while True:
             offset = tail.end_offset
             used, end_offset, unknown = self.lane.serve(
-                data[served:] if served else data, channel.host_bytes, offset, commit_log.plain_end - offset, store_time_ms,
+                data, start + served, channel.host_bytes, offset, commit_log.plain_end - offset, store_time_ms,
                 tail.unwritten, out,
             )  # fmt: skip
             if used:

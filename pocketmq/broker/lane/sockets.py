@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from socket import socket
 from typing import Any, Final
 
+from pocketmq.remoting.channel import LARGE_ANSWER_SIZE, Channel
 from pocketmq.remoting.channels import WRITE_BUFFER_MAX
 from pocketmq.remoting.command import Buffer
-from pocketmq.remoting.server import LARGE_ANSWER_SIZE, Channel
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.turn import Turn
 

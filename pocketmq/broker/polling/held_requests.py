@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred, RemotingError
-from pocketmq.remoting.server import Channel
 from pocketmq.runtime.refusal_log import RefusalLog
 from pocketmq.runtime.timers import Timer, Timers
 from pocketmq.runtime.work_slices import PIECES_MIN, WorkSlices

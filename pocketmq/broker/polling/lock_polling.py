@@ -15,9 +15,9 @@ from pocketmq.broker.clients.client_registry import ClientRegistry
 from pocketmq.broker.clients.rebalance_lock import RebalanceLock
 from pocketmq.broker.polling.held_requests import HeldRequest, HeldRequests, HoldLimits
 from pocketmq.remoting.bodies import LockOkBody, MessageQueue, encode_body
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
-from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.work_slices import WorkSlices
 

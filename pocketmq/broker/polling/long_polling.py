@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pocketmq.broker.polling.held_requests import TIMEOUT_MAX_S, UNREAD_S, HeldRequest, HeldRequests, HoldLimits, served
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.command import Response
 from pocketmq.remoting.dispatch import Deferred
-from pocketmq.remoting.server import Channel
 from pocketmq.runtime.timers import Timers
 from pocketmq.runtime.work_slices import WorkSlices
 from pocketmq.store.format.message import Arrival

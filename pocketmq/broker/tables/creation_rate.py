@@ -11,8 +11,8 @@ refused for that: a connection that fills many new queues is paused between them
 from typing import Final
 
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.server import Channel
 from pocketmq.runtime.clock import Clock
 
 BURST_S: Final = 100

@@ -18,10 +18,10 @@ from typing import Final, Self
 from pocketmq.client.message import MessageExt
 from pocketmq.client.sending.message_sender import MessageSender
 from pocketmq.client.sending.outgoing import Outgoing, SendResult
+from pocketmq.remoting.channel import Channel
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
-from pocketmq.remoting.server import Channel
 from pocketmq.store.format.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_NOT_TYPE, TRANSACTION_ROLLBACK_TYPE
 
 log = logging.getLogger("client")

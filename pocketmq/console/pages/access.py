@@ -12,7 +12,7 @@ from pocketmq.console.forms import Form, WrongInput
 from pocketmq.console.routes import action, page
 from pocketmq.console.tables import Column, columns
 from pocketmq.console.view import View
-from pocketmq.remoting.auth_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from pocketmq.remoting.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from pocketmq.remoting.headers.acl import CreateAccessConfigRequestHeader
 
 MENU: Final = ("/users", "access.title")

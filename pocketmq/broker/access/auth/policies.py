@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.remoting.auth_bodies import PolicyEntryInfo, PolicyInfo
+from pocketmq.remoting.bodies import PolicyEntryInfo, PolicyInfo
 from pocketmq.runtime.peer_text import clipped
 
 EVERYTHING: Final = "*"

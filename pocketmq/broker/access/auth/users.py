@@ -25,7 +25,7 @@ from pocketmq.broker.access.auth.policies import (
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.tables.config_manager import RowsManager
 from pocketmq.broker.tables.limit_refusals import LimitRefusals
-from pocketmq.remoting.auth_bodies import UserInfo
+from pocketmq.remoting.bodies import UserInfo
 from pocketmq.remoting.signature import Credentials, Signer
 from pocketmq.runtime.clock import Clock
 from pocketmq.runtime.table_writer import TableWriter

@@ -103,12 +103,13 @@ impl Lane {
         known.extend(keys.into_iter().skip(known.len()).map(Known::new));
     }
 
-    /// Serve the ordinary sends at the front of `data`, whose records are appended at `offset` if `room` suffices. Append the
+    /// Serve the ordinary sends of `data` from `start` on, whose records are appended at `offset` if `room` suffices. Append the
     /// bytes of the records and of the answers to the lists.
     #[allow(clippy::too_many_arguments)]
     fn serve(
         &mut self,
         data: &Bound<'_, PyBytes>,
+        start: usize,
         born_host: &Bound<'_, PyBytes>,
         offset: i64,
         room: i64,
@@ -121,7 +122,7 @@ impl Lane {
         self.server.records.clear();
         self.server.answers.clear();
         let mut offsets = Cells { cells: self.cells.bind(py), queues: &mut self.queues };
-        let (used, stop) = self.server.serve(data.as_bytes(), &mut place, &mut offsets);
+        let (used, stop) = self.server.serve(data.as_bytes().get(start..).unwrap_or(b""), &mut place, &mut offsets);
         if used > 0 {
             records.append(PyBytes::new(py, &self.server.records))?;
         }

@@ -82,8 +82,8 @@ impl Pulls {
         Pulls { template, header_size_max, scratch: Vec::new(), units: Vec::new() }
     }
 
-    /// Answer the ordinary pulls at the front of `data`, at most `most`, and append the frames of the answers. Return the bytes
-    /// served, and what was read.
+    /// Answer the ordinary pulls of `data` from `start` on, at most `most`, and append the frames of the answers. Return the
+    /// bytes served, and what was read.
     ///
     /// `permit(fields)` returns how many queues of the topic a pull may read and get all messages of, 0 if it is not ordinary;
     /// it is asked once for pulls that ask alike. `queues`: (topic, queue id) -> ConsumeQueue. `log_files.file_at(physical
@@ -93,6 +93,7 @@ impl Pulls {
     fn serve<'py>(
         &mut self,
         data: &Bound<'py, PyBytes>,
+        start: usize,
         most: usize,
         permit: &Bound<'py, PyAny>,
         queues: &Bound<'py, PyDict>,
@@ -100,7 +101,7 @@ impl Pulls {
         limits: (i32, usize, i64),
         answers: &Bound<'py, PyList>,
     ) -> PyResult<(usize, Vec<Served>)> {
-        let (bytes, mut at, mut served) = (data.as_bytes(), 0, Vec::new());
+        let (bytes, mut at, mut served) = (data.as_bytes().get(start..).unwrap_or(b""), 0, Vec::new());
         let (mut scratch, mut permitted) = (std::mem::take(&mut self.scratch), None::<Permit>);
         let mut store = Store { queues, log_files, file: None, count_max: limits.0, size_max: limits.1, floor: limits.2 };
         while served.len() < most {
