@@ -73,7 +73,8 @@ class Pulls:
         log_files: Any,
         limits: tuple[int, int, int],
         answers: list[bytes | memoryview],
-    ) -> tuple[int, list[tuple[tuple[str, str, int], int, int, int, int | None]]]: ...
+    ) -> tuple[int, list[tuple[str, str, int, int]], bool]: ...
+    def take_progress(self) -> tuple[list[tuple[tuple[str, str, int], int, int, int, int, int]], float]: ...
 
 Found = tuple[int, bytes | int | None, int, int]
 """Token of a socket; what it has: bytes (b"": no more will come), None (large answers of the lane), or a number as `write`

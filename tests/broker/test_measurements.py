@@ -169,7 +169,7 @@ def test_counters_of_queues_groups_and_topics_have_a_limit(monkeypatch: pytest.M
     counted = stats.BrokerStats("c", VirtualClock())
     for number in range(10):
         counted.arrived([Arrival(f"T{number}", 0, 1, [0], 0, 7)])
-        counted.get(f"g{number}", "T", 0, 2, 20, 0.0)
+        counted.get((f"g{number}", "T", 0), 2, 20, 0.0)
         counted.send_back(f"g{number}", "T")
     sample(counted)
     assert (counted.put_total.nums, counted.put_total.size, counted.get_total.nums) == (10, 70, 20)

@@ -28,7 +28,7 @@ def test_batch_is_counted_once_per_statistic() -> None:
     s = stats()
     put(s, "T", 0, 3, 300)
     put(s, "T", 1, 1, 50)
-    s.get("g", "T", 0, 2, 200, 0.0)
+    s.get(("g", "T", 0), 2, 200, 0.0)
     s.send_back("g", "T")
     sample(s)
     sums = {
@@ -78,7 +78,7 @@ def test_rates_over_the_windows_of_the_runtime_info() -> None:
     assert s.tps()["putTps"] == [0.0, 0.0, 0.0]
     for second in range(100):
         put(s, "T", 0, 4 if second >= 90 else 2, 1)
-        s.get("g", "T", 0, 3, 1, 0.0)
+        s.get(("g", "T", 0), 3, 1, 0.0)
         s.misses += 1
         clock.advance(1_000)
         s.sample_tps()
@@ -109,7 +109,7 @@ def test_totals_at_midnight() -> None:
 def test_statistics_of_a_deleted_topic_are_dropped() -> None:
     s = stats()
     put(s, "T", 0, 1, 1)
-    s.get("g", "T", 0, 1, 1, 0.0)
+    s.get(("g", "T", 0), 1, 1, 0.0)
     put(s, "U", 0, 1, 1)
     sample(s)
     s.forget_topic("T")
@@ -122,12 +122,12 @@ def test_sampling_in_steps_allows_messages_in_between() -> None:
     clock = Clock()
     s = stats(clock)
     for number in range(5000):
-        s.get(f"g{number}", "T", 0, 2, 200, 0.0)
+        s.get((f"g{number}", "T", 0), 2, 200, 0.0)
     pieces = s.sampling()
     for count, _ in enumerate(pieces):
         if count == 10:
             put(s, "T", 7, 1, 10)
-            s.get("late", "T", 0, 1, 10, 0.0)
+            s.get(("late", "T", 0), 1, 10, 0.0)
     assert count > 30, "many small steps"
     assert all(s.samples.item("GROUP_GET_NUMS", f"T@g{number}") is not None for number in range(5000))
     sample(s)
@@ -138,7 +138,7 @@ def test_sampling_in_steps_allows_messages_in_between() -> None:
 def test_topic_deleted_during_sampling_has_no_statistics() -> None:
     s = stats()
     for number in range(5000):
-        s.get(f"g{number}", "T", 0, 2, 200, 0.0)
+        s.get((f"g{number}", "T", 0), 2, 200, 0.0)
     pieces = s.sampling()
     for _ in range(10):
         next(pieces)

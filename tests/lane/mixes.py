@@ -49,14 +49,22 @@ def requests(seed: int) -> Iterator[bytes]:
     while True:
         opaque += 1
         how = rng.random()
-        if how < 0.06:
-            yield b"".join(
-                encode_request(RequestCode.PULL_MESSAGE, pull_header(rng.randrange(5), max_msg_nums=1), b"", opaque)
-            )
+        if how < 0.02:
+            yield from (_pull(rng, opaque) for _ in range(rng.choice((1, 1, 3, 12, 20))))
         elif how < 0.08:
             yield b"".join(encode_request(rng.choice([12, 25, 29, 30, 31, 105, 999]), None, b"", opaque))
         else:
             yield _send(rng, opaque)
+
+
+def _pull(rng: random.Random, opaque: int) -> bytes:
+    header = pull_header(
+        rng.choice([0, 1, rng.randrange(500)]), max_msg_nums=rng.choice([1, 2, 32]),
+        queue_id=rng.choice([0, 0, 1, 2, 3, 5, -1]), sys_flag=rng.choice([4, 4, 4, 5, 0]), commit_offset=rng.randrange(9),
+        consumer_group=rng.choice(["cg", "cg", "other"]), topic=rng.choice(TOPICS if rng.random() < 0.9 else ODD_TOPICS),
+        subscription=rng.choice(["*", "*", "*", "TagA"]),
+    )  # fmt: skip
+    return b"".join(encode_request(RequestCode.PULL_MESSAGE, header, b"", opaque))
 
 
 def _send(rng: random.Random, opaque: int) -> bytes:

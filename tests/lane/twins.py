@@ -21,7 +21,7 @@ from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.lane import ordinary_sends
 from pocketmq.broker.lane.copies import OrdinaryCopies
 from pocketmq.broker.lane.sockets import LaneSockets
-from pocketmq.broker.stats.samples import NUMS, SIZE
+from pocketmq.broker.stats.samples import CALLS, DISK_NUMS, NUMS, SIZE
 from pocketmq.lane import compiled_lane
 from pocketmq.remoting.bodies import TopicConfig
 from pocketmq.remoting.channel import Channel
@@ -242,15 +242,19 @@ class Side:
         return got
 
     def state(self) -> list[Any]:
-        """Return the ends of log and queues, the progress of groups, and the figures of sends and pulls."""
+        """Return the ends of log and queues, the committed offsets, and the number of sends."""
         services, tail = self.services, self.services.store.commit_log.tail
-        totals = [(total.nums, total.size, total.times) for total in (services.stats.put_total, services.stats.get_total)]
-        return [tail.end_offset, tail.queue_offsets, services.offsets.encode(), totals]
+        return [tail.end_offset, tail.queue_offsets, services.offsets.encode(), services.stats.put_total]
 
-    def counts(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return number and bytes of the stored messages by queue."""
-        places, words = self.path.services.stats.puts.copied()
-        return {key: (words[place + NUMS], words[place + SIZE]) for key, place in places}
+    def counts(self) -> list[Any]:
+        """Return what was counted of the stored messages by queue, and of the pulled ones by group and queue; the pulls, and
+        where the groups pull next."""
+        services, found = self.path.services, []
+        for table in (services.stats.puts, services.stats.gets):
+            places, words = table.copied()
+            columns = [NUMS, SIZE, CALLS, DISK_NUMS] if table is services.stats.gets else [NUMS, SIZE]
+            found.append({key: [words[place + column] for column in columns] for key, place in places})
+        return [*found, services.stats.get_total, services.offsets.pull_offsets]
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the log, the queues and the index by path."""
@@ -311,7 +315,7 @@ class Twins:
             side.path.clock.set_ms(side.path.clock.message_time_ms() + ms)
 
     def compare_files(self) -> None:
-        """Compare log, queues and index byte for byte, and what was counted by queue."""
+        """Compare log, queues and index byte for byte, and what was counted."""
         assert self.laned.counts() == self.twin.counts()
         files, laned = self.twin.files(), self.laned.files()
         assert laned.keys() == files.keys()

@@ -61,6 +61,11 @@ class AbsentHolders:
             channel.attachments["lock holder"] = True
             channel.on_close(self.channel_closed)
 
+    @property
+    def are_some(self) -> bool:
+        """Whether a holder is absent."""
+        return bool(self._absent)
+
     def note_activity(self, group: str, topic: str, queue_id: int) -> None:
         """Forget that the holder of a queue's lock is absent: only it pulls from the queue or commits its offset."""
         if not self._absent:

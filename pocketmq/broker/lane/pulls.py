@@ -6,7 +6,6 @@ made once for the pulls of a read that differ in their queue and offset only.
 """
 
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.broker.filter.subscription import wants_all
@@ -27,23 +26,26 @@ if TYPE_CHECKING:
 
 
 class OrdinaryPulls:
-    """Answers pulls with the compiled lane."""
+    """Answers pulls with the compiled lane, which counts them until somebody asks for statistics or progress."""
 
     def __init__(self, services: Services, pulls_class: Any, channels: Channels) -> None:
         """`pulls_class`: `Pulls` of the compiled module."""
         self._services, self._share = services, channels.share
         answer = Response(ResponseCode.SUCCESS, PullMessageResponseHeader(0, *map(int, MARKS[:3])), remark="FOUND")
-        self._serve = pulls_class(pieces(answer, int(MARKS[3]), MARKS), channels.header_size_max).serve
+        self._pulls = pulls_class(pieces(answer, int(MARKS[3]), MARKS), channels.header_size_max)
+        services.stats.use_lane_pulls(self.note_progress)
+        services.offsets.use_lane_pulls(self.note_progress)
 
     def serve(self, channel: Channel, data: bytes, start: int, out: list[Buffer]) -> int:
         """Answer the ordinary pulls from `start` on, as many as the Python path would; return the bytes served."""
         services = self._services
-        offsets, store, stats, holders = services.offsets, services.store, services.stats, services.absent_holders
+        offsets, store = services.offsets, services.store
         if (
             services.holds.is_stopped
             or offsets.resets
             or services.config.slave_read_enable
             or services.ha_client is not None
+            or services.absent_holders.are_some
             or offsets.room < SERVED_AT_ONCE  # a commit may be refused
         ):
             return 0
@@ -51,18 +53,25 @@ class OrdinaryPulls:
         floor = max(reader.written_from, log.max_offset - reader.in_memory_bytes)
         limits = config.max_transfer_count_on_message_in_memory, config.max_transfer_bytes_on_message_in_memory, floor
         count_max = SERVED_AT_ONCE if self._share.has_time_for_many else MANY_REQUESTS
-        permit, began_s = partial(self._queues_permitted, channel), monotonic()
-        used, pulls = self._serve(data, start, count_max, permit, store.queues.queues, log.mapped_files, limits, out)
-        if pulls:
-            took_s = (monotonic() - began_s) / len(pulls)
-        for key, next_offset, count, size, committed in pulls:
-            holders.note_activity(*key)
-            offsets.pulled(key, next_offset)
-            stats.get(key, count, size, took_s)
-            if committed is not None:
-                group, topic, queue_id = key
-                offsets.commit(group, topic, queue_id, committed)
+        permit = partial(self._queues_permitted, channel)
+        used, commits, has_much_progress = self._pulls.serve(
+            data, start, count_max, permit, store.queues.queues, log.mapped_files, limits, out
+        )
+        for group, topic, queue_id, consumer_offset in commits:
+            offsets.commit(group, topic, queue_id, consumer_offset)
+        offsets.is_behind_lane = True
+        if has_much_progress:
+            self.note_progress()
         return int(used)
+
+    def note_progress(self) -> None:
+        """Add the pulls that the lane has counted to the statistics, and note where the groups pull next."""
+        offsets, stats = self._services.offsets, self._services.stats
+        offsets.is_behind_lane = False
+        pulled, took_max_s = self._pulls.take_progress()
+        for key, next_offset, *_ in pulled:
+            offsets.pulled(key, next_offset)
+        stats.got(((key, *figures) for key, _, *figures in pulled), took_max_s)
 
     def _queues_permitted(self, channel: Channel, fields: "PullFields") -> int:
         """Return the number of queues that pulls like this one may read and get all messages of; 0 if the Python path must

@@ -1,8 +1,8 @@
 """BrokerStats: counts of stored and pulled messages, in total and per second.
 
 The hot path updates only one row of a table (`counts`) per queue for puts (once per loop turn) and one per queue and group
-for pulls. The compiled lane counts its puts by queue itself; they are added when the table is read. The figures for tools
-(topics, groups) are sums over these rows.
+for pulls. The compiled lane counts its puts and pulls by queue itself; they are added when the tables are read. The figures
+for tools (topics, groups) are sums over these rows.
 
 Samples are kept as in Java's StatsItem. Figures are the difference between the first sample of a row and the latest sample;
 Apache's end at the last sample of the row, up to an hour ago.
@@ -47,18 +47,16 @@ class BrokerStats:
         self.boot_time_ms = clock.message_time_ms()
         self._puts: Counts[QueueKey] = Counts(2, group_of=lambda key: key[0])
         self._take_lane_counts: TakeCounts | None = None
-        self.gets: Counts[tuple[str, str, int]] = Counts(6, group_of=lambda key: (key[1], key[0]))
-        """(group, topic, queue id) -> pulled messages; the rows of a topic and group belong together."""
+        self._gets: Counts[tuple[str, str, int]] = Counts(6, group_of=lambda key: (key[1], key[0]))
+        self._note_lane_pulls: Callable[[], None] = lambda: None
         self.send_backs: Counts[tuple[str, str]] = Counts(3)
         """(group, topic) -> messages sent back."""
-        self.put_total = Total()
-        self.get_total = Total()
+        self.put_total, self._get_total = Total(), Total()
         """Totals over all queues and groups, also those that are deleted or not counted separately."""
         self.misses = 0
         """Number of pulls that found nothing."""
         self.put_failed_times = 0
-        self.get_max_s = 0.0
-        """The longest time that a pull took to read its messages."""
+        self._get_max_s = 0.0
         self.counted: Callable[[int], object] = lambda count: None
         """Called at the end of each turn with new messages, with their number."""
         # Totals counted elsewhere and sampled here: (statistic, key) -> function that returns the total.
@@ -119,7 +117,7 @@ class BrokerStats:
 
     def get(self, key: tuple[str, str, int], nums: int, size: int, took_s: float, from_disk: bool = False) -> None:
         """Count a pull that found messages, and took `took_s` to read them; `key`: group, topic, queue id."""
-        counts, total = self.gets, self.get_total
+        counts, total = self._gets, self._get_total
         place = counts.place(key)
         total.nums += nums
         total.size += size
@@ -136,8 +134,43 @@ class BrokerStats:
             if from_disk:
                 words[place + DISK_NUMS] += nums
                 words[place + DISK_SIZE] += size
-        if took_s > self.get_max_s:
-            self.get_max_s = took_s
+        if took_s > self._get_max_s:
+            self._get_max_s = took_s
+
+    def use_lane_pulls(self, note: Callable[[], None]) -> None:
+        """Let `note` call `got` for the pulls of the compiled lane, before figures of pulls are read."""
+        self._note_lane_pulls = note
+
+    def got(self, pulled: Iterable[tuple[tuple[str, str, int], int, int, int, int]], took_max_s: float) -> None:
+        """Count pulls of the compiled lane: group, topic and queue id; messages, bytes, pulls, their time in microseconds.
+        `took_max_s`: the longest time of one."""
+        counts, total = self._gets, self._get_total
+        for key, nums, size, calls, took_us in pulled:
+            total.nums += nums
+            total.size += size
+            total.times += calls
+            if (place := counts.place(key)) >= 0:
+                for column, value in (NUMS, nums), (SIZE, size), (CALLS, calls), (TOOK_US, took_us):
+                    counts.words[place + column] += value
+        self._get_max_s = max(self._get_max_s, took_max_s)
+
+    @property
+    def gets(self) -> Counts[tuple[str, str, int]]:
+        """(group, topic, queue id) -> pulled messages; the rows of a topic and group belong together."""
+        self._note_lane_pulls()
+        return self._gets
+
+    @property
+    def get_total(self) -> Total:
+        """The total of pulls, like `put_total`."""
+        self._note_lane_pulls()
+        return self._get_total
+
+    @property
+    def get_max_s(self) -> float:
+        """The longest time that a pull took to read its messages."""
+        self._note_lane_pulls()
+        return self._get_max_s
 
     def put_failed(self) -> None:
         """Count a message that could not be stored."""

@@ -53,8 +53,10 @@ class ConsumerOffsetManager(ConfigManager):
         self._with_lmq = with_lmq
         self.resets: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue id) -> reset offset that the consumer has not taken up yet. Not persisted, as in Apache."""
-        self.pull_offsets: dict[tuple[str, str, int], int] = {}
-        """(group, topic, queue id) -> next offset to pull. Messages from the consumer offset up to it are in flight."""
+        self._pull_offsets: dict[tuple[str, str, int], int] = {}
+        self._note_lane_pulls: Callable[[], None] = lambda: None
+        self.is_behind_lane = False
+        """Whether the compiled lane has answered pulls whose offsets are not noted yet."""
         self._unread: dict[str, Any] = {}
         self._rows = RowsWriter(file, "offsetTable", lambda row: row)
         self._count = 0
@@ -123,6 +125,17 @@ class ConsumerOffsetManager(ConfigManager):
             reason = f"{left_out} consumer offsets of the master are left out: impossible, or beyond maxConsumerOffsets"
             self._copy_refusals.refused(None, f"{reason}={self._count_max}")
 
+    def use_lane_pulls(self, note: Callable[[], None]) -> None:
+        """Let `note` call `pulled` for pulls that the compiled lane has answered, before other offsets are noted or read."""
+        self._note_lane_pulls = note
+
+    @property
+    def pull_offsets(self) -> dict[tuple[str, str, int], int]:
+        """(group, topic, queue id) -> next offset to pull. Messages from the consumer offset up to it are in flight."""
+        if self.is_behind_lane:
+            self._note_lane_pulls()
+        return self._pull_offsets
+
     @property
     def room(self) -> int:
         """Number of new offsets that can be committed."""
@@ -130,7 +143,9 @@ class ConsumerOffsetManager(ConfigManager):
 
     def pulled(self, key: tuple[str, str, int], queue_offset: int) -> None:
         """Remember the offset from which a group pulls next, as long as there is room; `key`: group, topic, queue id."""
-        offsets = self.pull_offsets
+        if self.is_behind_lane:
+            self._note_lane_pulls()
+        offsets = self._pull_offsets
         if key in offsets or len(offsets) < self._count_max:
             offsets[key] = queue_offset
 

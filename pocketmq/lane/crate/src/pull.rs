@@ -1,5 +1,8 @@
 //! Pulls: reading their headers, and making a whole answer from units and log.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use crate::header::{read_json, u32_at, Head, Names};
 use crate::text::push_decimal;
 
@@ -56,8 +59,8 @@ impl Pull<'_> {
 
 /// What decides whether a pull is permitted and which messages it gets, but for its queue.
 pub struct Asker {
-    group: String,
-    topic: String,
+    /// Group and topic.
+    key: (String, String),
     flags: i32,
     sub_version: i64,
     subscription: Option<String>,
@@ -67,8 +70,7 @@ pub struct Asker {
 impl Asker {
     pub fn of(pull: &Pull) -> Self {
         Asker {
-            group: pull.group.to_owned(),
-            topic: pull.topic.to_owned(),
+            key: (pull.group.to_owned(), pull.topic.to_owned()),
             flags: pull.sys_flag & !(COMMIT_FLAG | SUSPEND_FLAG),
             sub_version: pull.sub_version,
             subscription: pull.subscription.map(str::to_owned),
@@ -77,12 +79,60 @@ impl Asker {
     }
 
     pub fn is_of(&self, pull: &Pull) -> bool {
-        self.group == pull.group
-            && self.topic == pull.topic
+        self.key.0 == pull.group
+            && self.key.1 == pull.topic
             && self.flags == pull.sys_flag & !(COMMIT_FLAG | SUSPEND_FLAG)
             && self.sub_version == pull.sub_version
             && self.subscription.as_deref() == pull.subscription
             && self.expression_type.as_deref() == pull.expression_type
+    }
+}
+
+/// What the pulls of one group and queue got since the last time that it was asked for.
+#[derive(Default)]
+pub struct Progress {
+    pub next_offset: i64,
+    pub count: u64,
+    pub size: u64,
+    pub pulls: u64,
+    pub took_us: u64,
+}
+
+/// The progress of one group in a topic, by queue id.
+pub type Queues = HashMap<i32, Progress>;
+
+/// The progress of all groups.
+#[derive(Default)]
+pub struct Account {
+    topics: HashMap<(String, String), Queues>,
+    /// Number of queues with progress.
+    pub len: usize,
+    /// Longest time that a pull took.
+    pub took_max: Duration,
+}
+
+impl Account {
+    /// Count the answer to a pull.
+    pub fn add(&mut self, asker: &Asker, pull: &Pull, answer: &Answer, took: Duration) {
+        let known = self.topics.get_mut(&asker.key);
+        let queues = match known {
+            Some(queues) => queues,
+            None => self.topics.entry(asker.key.clone()).or_default(),
+        };
+        let progress = queues.entry(pull.queue_id).or_default();
+        self.len += usize::from(progress.pulls == 0);
+        self.took_max = self.took_max.max(took);
+        progress.next_offset = pull.queue_offset + answer.count as i64;
+        progress.count += answer.count as u64;
+        progress.size += answer.size as u64;
+        progress.pulls += 1;
+        progress.took_us += took.as_micros() as u64;
+    }
+
+    /// Take the progress by group and topic, and begin anew.
+    pub fn take(&mut self) -> HashMap<(String, String), Queues> {
+        (self.len, self.took_max) = (0, Duration::ZERO);
+        std::mem::take(&mut self.topics)
     }
 }
 

@@ -1,23 +1,29 @@
 //! Pulls as Python sees them: the class `Pulls` of `pocketmq.lane._lane`.
 
+use std::time::Instant;
+
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use crate::pull::{answer, read_pull, Answer, Asker, Offsets, Pull, PullTemplate, Source};
+use crate::pull::{answer, read_pull, Account, Answer, Asker, Offsets, Pull, PullTemplate, Source};
 use crate::queues::read_end;
 use crate::serve::UNIT_SIZE;
 
 /// Most units read for an answer. The records of so many are too large to be copied.
 const UNITS_MAX: usize = 1024;
+/// Number of queues with progress from which on it should be taken.
+const PROGRESS_MAX: usize = 1024;
 
 /// The fields of PullMessageRequestHeader up to expressionType.
 type Fields<'a> = (&'a str, &'a str, i32, i64, i32, i32, i64, i64, i64, Option<&'a str>, Option<&'a str>);
-/// Key (group, topic, queue id), next offset, number and bytes of the messages, offset that is committed.
-type Served = (Py<PyTuple>, i64, usize, usize, Option<i64>);
+/// Group, topic, queue id and offset of a commit.
+type Commit = (Py<PyString>, Py<PyString>, i32, i64);
+/// Group, topic and queue id; next offset; number and bytes of the messages, number of the pulls, their time in microseconds.
+type Taken = ((String, String, i32), i64, u64, u64, u64, u64);
 
 /// Permission for pulls that ask alike.
 struct Permit<'py> {
@@ -72,6 +78,7 @@ pub struct Pulls {
     header_size_max: usize,
     scratch: Vec<u8>,
     units: Vec<u8>,
+    account: Account,
 }
 
 #[pymethods]
@@ -79,11 +86,11 @@ impl Pulls {
     /// `template`: pieces of an answer around next begin offset, min offset, max offset and opaque.
     #[new]
     fn new(template: PullTemplate, header_size_max: usize) -> Self {
-        Pulls { template, header_size_max, scratch: Vec::new(), units: Vec::new() }
+        Pulls { template, header_size_max, scratch: Vec::new(), units: Vec::new(), account: Account::default() }
     }
 
     /// Answer the ordinary pulls of `data` from `start` on, at most `most`, and append the frames of the answers. Return the
-    /// bytes served, and what was read.
+    /// bytes served, the commits that came with them, and whether `take_progress` should be called.
     ///
     /// `permit(fields)` returns how many queues of the topic a pull may read and get all messages of, 0 if it is not ordinary;
     /// it is asked once for pulls that ask alike. `queues`: (topic, queue id) -> ConsumeQueue. `log_files.file_at(physical
@@ -100,11 +107,12 @@ impl Pulls {
         log_files: &Bound<'py, PyAny>,
         limits: (i32, usize, i64),
         answers: &Bound<'py, PyList>,
-    ) -> PyResult<(usize, Vec<Served>)> {
-        let (bytes, mut at, mut served) = (data.as_bytes().get(start..).unwrap_or(b""), 0, Vec::new());
+    ) -> PyResult<(usize, Vec<Commit>, bool)> {
+        let (bytes, mut at, mut commits) = (data.as_bytes().get(start..).unwrap_or(b""), 0, Vec::new());
         let (mut scratch, mut permitted) = (std::mem::take(&mut self.scratch), None::<Permit>);
         let mut store = Store { queues, log_files, file: None, count_max: limits.0, size_max: limits.1, floor: limits.2 };
-        while served.len() < most {
+        let mut began = Instant::now();
+        for _ in 0..most {
             let Some(pull) = read_pull(&bytes[at..], self.header_size_max, &mut scratch) else { break };
             if !permitted.as_ref().is_some_and(|known| known.asker.is_of(&pull)) {
                 permitted = Some(asked(permit, &pull)?);
@@ -113,13 +121,28 @@ impl Pulls {
                 break;
             };
             let Some(found) = self.answer(&pull, &known.topic, &mut store, answers)? else { break };
-            let key = (&known.group, &known.topic, pull.queue_id).into_pyobject(data.py())?;
-            let next_offset = pull.queue_offset + found.count as i64;
-            served.push((key.unbind(), next_offset, found.count, found.size, pull.committed()));
+            let now = Instant::now();
+            self.account.add(&known.asker, &pull, &found, now - began);
+            began = now;
+            if let Some(offset) = pull.committed() {
+                commits.push((known.group.clone().unbind(), known.topic.clone().unbind(), pull.queue_id, offset));
+            }
             at += pull.frame_size;
         }
         self.scratch = scratch;
-        Ok((at, served))
+        Ok((at, commits, self.account.len >= PROGRESS_MAX))
+    }
+
+    /// Take what the pulls since the last call got, and the longest time that one took, in seconds.
+    fn take_progress(&mut self) -> (Vec<Taken>, f64) {
+        let (took_max, mut taken) = (self.account.took_max, Vec::with_capacity(self.account.len));
+        for ((group, topic), queues) in self.account.take() {
+            taken.extend(queues.into_iter().map(|(queue_id, got)| {
+                let key = (group.clone(), topic.clone(), queue_id);
+                (key, got.next_offset, got.count, got.size, got.pulls, got.took_us)
+            }));
+        }
+        (taken, took_max.as_secs_f64())
     }
 }
 

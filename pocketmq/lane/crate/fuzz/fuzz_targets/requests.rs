@@ -6,7 +6,7 @@ use pocketmq_lane::answer::Templates;
 use pocketmq_lane::copy::Delivery;
 use pocketmq_lane::index::{self, IndexState};
 use pocketmq_lane::properties::Rules;
-use pocketmq_lane::pull::{answer, read_pull, Offsets, Source};
+use pocketmq_lane::pull::{answer, read_pull, Asker, Offsets, Source};
 use pocketmq_lane::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop};
 
 const HOST: [u8; 8] = [127, 0, 0, 1, 0, 0, 0x2A, 0x9F];
@@ -106,6 +106,7 @@ fuzz_target!(|data: &[u8]| {
 
     if let Some(pull) = read_pull(data, 1 << 14, &mut Vec::new()) {
         assert!(pull.frame_size <= data.len());
+        assert!(Asker::of(&pull).is_of(&pull));
     }
     // Units from anywhere, too, point at no byte outside the file.
     let (head, tail) = data.split_at(data.len() / 2);
