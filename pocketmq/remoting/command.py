@@ -8,7 +8,7 @@ import logging
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, JSON, LANGUAGE, ROCKETMQ, VERSION, LanguageCode, ResponseCode
 from pocketmq.remoting.fastjson import DECODE_ERRORS
 from pocketmq.remoting.frame import Frame, FrameError, frame_head
-from pocketmq.remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext
+from pocketmq.remoting.header import I32, CommandHeader, Language, ext_json, ext_map, from_ext, json_writer
 from pocketmq.remoting.header_keys import KEYS_MAX, HeaderError, decode_fields, not_a_command, too_many_keys
 from pocketmq.remoting.layout import BINARY_FIXED_STRUCT, CLIENT_FRAME_SIZE_MAX, HEADER_SIZE_MAX
 from pocketmq.remoting.signature import OURSELVES, Sender
@@ -221,7 +221,15 @@ def _encode_json(code: int, sender: Sender, opaque: int, flag: int, ext: bytes |
     return _JSON_REQUEST % (code, ext_fields, flag, sender.language.encode(), opaque, sender.version)
 
 
-_JSON_RESPONSE = b'{"code":%d%b,"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d%b' + _JSON_TAIL % VERSION
+_BEFORE_FIELDS = '{"code":%d'
+_AFTER_FIELDS = f',"flag":1,"language":"{LANGUAGE}","opaque":%d%b' + (_JSON_TAIL % VERSION).decode()
+_JSON_RESPONSE = (_BEFORE_FIELDS + _AFTER_FIELDS).encode()
+
+
+@cache
+def _response_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader, int, int, bytes], bytes]:
+    """Return the encoder of a response with a header of this class: `write(header, code, opaque, remark)`."""
+    return json_writer(declared, _BEFORE_FIELDS + ',"extFields":', _AFTER_FIELDS, "code, opaque, remark")
 
 
 class Response(msgspec.Struct, eq=False):
@@ -235,30 +243,32 @@ class Response(msgspec.Struct, eq=False):
     def encode_into(self, out: list[Buffer], opaque: int, serialize_type: int) -> None:
         """Append the buffers of the frame to `out`; those of an error if this answer cannot be encoded."""
         try:
-            header, remark = self.header, self.remark
+            header, remark, body = self.header, self.remark, self.body
             if serialize_type == ROCKETMQ:
                 ext = None if header is None else ext_map(header)
                 remark = None if remark is None else remark_of(remark)
                 head = _encode_binary(self.code, OURSELVES, opaque, FLAG_RESPONSE, remark, ext)
             else:  # a shorter form of `_encode_json`, because every answer takes this path
-                ext_fields = b"" if header is None else b',"extFields":' + ext_json(header)
                 if remark is None:
                     remark_field = b""
                 elif len(remark) <= QUOTE_SIZE_MAX:
                     remark_field = _kept_remark_json(remark)
                 else:
                     remark_field = _remark_json(remark_of(remark))
-                head = _JSON_RESPONSE % (self.code, ext_fields, opaque, remark_field)
+                if header is None:
+                    head = _JSON_RESPONSE % (self.code, opaque, remark_field)
+                else:
+                    head = _response_writer(type(header))(header, self.code, opaque, remark_field)
             if len(head) > HEADER_SIZE_MAX:
                 raise ValueError(f"its header has {len(head)} bytes, the limit is {HEADER_SIZE_MAX}")
-            _frame_into(out, serialize_type, head, self.body)
+            _frame_into(out, serialize_type, head, body)
         except Exception as error:
             log.exception("an answer of code %s cannot be encoded", self.code)
             remark = f"the answer cannot be encoded: {clipped(error)}".encode(errors="replace").decode()
             if serialize_type == ROCKETMQ:
                 head = _encode_binary(ResponseCode.SYSTEM_ERROR, OURSELVES, opaque, FLAG_RESPONSE, remark, None)
             else:
-                head = _JSON_RESPONSE % (ResponseCode.SYSTEM_ERROR, b"", opaque, _remark_json(remark))
+                head = _JSON_RESPONSE % (ResponseCode.SYSTEM_ERROR, opaque, _remark_json(remark))
             _frame_into(out, serialize_type, head, b"")
 
 

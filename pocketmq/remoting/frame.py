@@ -136,28 +136,26 @@ class FrameBuffer:
     def _split(self, data: bytes, start: int) -> list[Frame]:
         frames: list[Frame] = []
         unpack_head, header_size_max, length_max = _HEAD.unpack_from, self._header_size_max, self._frame_size_max - 4
-        end, needed = len(data), 8
-        while end - start >= 8:
+        end, last_start, needed = len(data), len(data) - 8, 8
+        while start <= last_start:
             length, mark = unpack_head(data, start)
-            header_start, frame_end = start + 8, start + 4 + length
-            header_end = header_start + (mark & 0xFFFFFF)
-            if length > length_max:
+            header_size, frame_end = mark & 0xFFFFFF, start + 4 + length
+            header_end = start + 8 + header_size
+            if header_end <= frame_end <= end and header_size <= header_size_max and length <= length_max:
+                frames.append((mark >> 24, data[start + 8 : header_end], data[header_end:frame_end]))
+            elif length > length_max:
                 if (foreign := _foreign_protocol(data, start)) is not None:
                     raise FrameError(foreign.reason, foreign)
                 raise FrameError(f"frame of {length + 4} bytes, limit {self._frame_size_max}")
-            if header_end > frame_end:
-                raise FrameError(f"header of {mark & 0xFFFFFF} bytes does not fit into a frame of {length + 4} bytes")
-            if frame_end > end:
+            elif header_end > frame_end:
+                raise FrameError(f"header of {header_size} bytes does not fit into a frame of {length + 4} bytes")
+            elif frame_end > end:
                 needed = frame_end - start
                 break
-            if header_end - header_start > header_size_max:
-                frames.append(self._too_large(mark >> 24, data, header_start, header_end))
             else:
-                frames.append((mark >> 24, data[header_start:header_end], data[header_end:frame_end]))
+                frames.append(self._too_large(mark >> 24, data, start + 8, header_end))
             start = frame_end
-            if start == end:
-                break
-            if len(frames) == self._frames_max:
+            if len(frames) == self._frames_max and start < end:
                 # Bytes already split are discarded only when they exceed the rest, so that a byte is copied once on average.
                 self.unsplit, self.start = (data[start:], 0) if start > end - start else (data, start)
                 return frames

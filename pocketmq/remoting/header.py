@@ -75,8 +75,9 @@ def is_optional(field: msgspec.structs.FieldInfo) -> bool:
 
 
 @cache
-def _json_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], bytes]:
-    """Generate the encoder of a header class: one template, in which optional fields follow the required ones."""
+def json_writer(declared: type[CommandHeader], before: str = "", after: str = "", values: str = "") -> Callable[..., bytes]:
+    """Generate the encoder `write(h, *values)` of a header class: one template, in which optional fields follow the required
+    ones. `before` and `after` are the templates of what surrounds the object, with one of the `values` in the first."""
     pieces, arguments, optional_arguments = [], [], []
     for field in msgspec.structs.fields(declared):
         piece, argument = _json_expression(_kind(field.type), f"h.{field.name}")
@@ -86,14 +87,16 @@ def _json_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], byt
         else:
             pieces.append(f'"{field.encode_name}":{piece}')
             arguments.append(argument)
-    spliced_all = ", ".join(optional_arguments)
     if pieces:
         template = "{" + ",".join(pieces) + "%b" * len(optional_arguments) + "}"
-        expression = f"b'{template}' % ({', '.join(arguments)}, {spliced_all})"
+        arguments += optional_arguments
     else:
-        expression = f"b'{{%b}}' % (b''.join(({spliced_all}{',' if spliced_all else ''}))[1:],)"  # [1:]: the first comma
+        template = "{%b}"
+        arguments = [f"b''.join(({', '.join([*optional_arguments, ''])}))[1:]"]  # [1:]: the first comma
+    first, *others = values.split(", ") if values else [""]
+    every = ", ".join(filter(None, [first, *arguments, *others]))
     scope: dict[str, Any] = {"quote": msgspec.json.encode}
-    exec(f"def write(h):\n    return {expression}", scope)
+    exec(f"def write(h, {values}):\n    return b'{before}{template}{after}' % ({every},)", scope)
     return scope["write"]  # type: ignore[no-any-return]
 
 
@@ -114,7 +117,7 @@ def _map_writer(declared: type[CommandHeader]) -> Callable[[CommandHeader], dict
 
 def ext_json(header: CommandHeader) -> bytes:
     """Return the JSON text of `extFields`: every value a string, None omitted."""
-    return _json_writer(type(header))(header)
+    return json_writer(type(header))(header)
 
 
 def ext_map(header: CommandHeader) -> dict[str, str]:

@@ -55,33 +55,22 @@ _INT32_DIGITS: Final = 10
 _KEYS_MARK: Final = f"{KEYS}\x01"
 
 
-def send_message(services: Services, request: Request[SendMessageRequestHeader]) -> Response | Deferred:
-    """Store one message, or many if the header marks the body as a batch."""
-    header = request.header
+def send_message(
+    services: Services, request: Request[SendMessageRequestHeader], in_slices: bool = False
+) -> Response | Deferred:
+    """Store one message, or many if the header marks the body as a batch. `in_slices`: time for many keys is available."""
     topic_config = admit(services, request)
+    header = request.header
     if header.batch:
         return _send_batch(services, request, topic_config)
-    if header.properties is not None and len(header.properties) > BATCH_PIECE_SIZE and _KEYS_MARK in header.properties:
-        return answer_in_slices(services.slices, request, _send_long(services, request, topic_config))
-    return _send(services, request, topic_config)
-
-
-def _send_long(services: Services, request: Request[SendMessageRequestHeader], topic_config: TopicConfig) -> Work:
-    """Store a message that may have many keys, and end the turn: the work for the index then counts for its slice."""
-    answer = _send(services, request, topic_config)
-    services.turn.run()
-    services.turn.arm()
-    return answer
-    yield
-
-
-def _send(services: Services, request: Request[SendMessageRequestHeader], topic_config: TopicConfig) -> Response | Deferred:
-    header = request.header
+    text = header.properties
+    if text is not None and len(text) > BATCH_PIECE_SIZE and _KEYS_MARK in text and not in_slices:
+        return answer_in_slices(services.slices, request, _send_long(services, request))
     putter = services.putter
     queue_id = header.queue_id
     if queue_id < 0:
         queue_id = any_queue(topic_config)
-    properties, text = split_properties(header.properties)
+    properties, text = split_properties(text)
     is_rare = not RARE_PROPERTIES.isdisjoint(properties)
     if is_rare and (_PRIORITY in properties or _LITE_TOPIC in properties):
         queue_id, text = _by_priority(topic_config, queue_id, properties, text)
@@ -120,6 +109,15 @@ def _send(services: Services, request: Request[SendMessageRequestHeader], topic_
     return services.gate.when_done(
         response, header.topic, message.topic, end_offset=result.end_offset, properties=properties
     )
+
+
+def _send_long(services: Services, request: Request[SendMessageRequestHeader]) -> Work:
+    """Store a message that may have many keys, and end the turn: the work for the index then counts for its slice."""
+    answer = send_message(services, request, in_slices=True)
+    services.turn.run()
+    services.turn.arm()
+    return answer
+    yield
 
 
 def _send_rare(services: Services, message: Message, text: str, queue_id: int) -> Response | Deferred:

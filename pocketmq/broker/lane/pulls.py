@@ -69,9 +69,9 @@ class OrdinaryPulls:
         offsets, stats = self._services.offsets, self._services.stats
         offsets.is_behind_lane = False
         pulled, took_max_s = self._pulls.take_progress()
-        for key, next_offset, *_ in pulled:
+        for key, next_offset, _ in pulled:
             offsets.pulled(key, next_offset)
-        stats.got(((key, *figures) for key, _, *figures in pulled), took_max_s)
+        stats.got(((key, counted) for key, _, counted in pulled), took_max_s)
 
     def _queues_permitted(self, channel: Channel, fields: "PullFields") -> int:
         """Return the number of queues that pulls like this one may read and get all messages of; 0 if the Python path must

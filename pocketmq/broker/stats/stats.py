@@ -1,8 +1,8 @@
 """BrokerStats: counts of stored and pulled messages, in total and per second.
 
-The hot path updates only one row of a table (`counts`) per queue for puts (once per loop turn) and one per queue and group
-for pulls. The compiled lane counts its puts and pulls by queue itself; they are added when the tables are read. The figures
-for tools (topics, groups) are sums over these rows.
+The hot path updates only one row of a table (`counts`) per queue for puts (once per loop turn) and a few numbers per queue
+and group for pulls, which are added to a table when it is read. So are the puts and pulls that the compiled lane counts
+itself. The figures for tools (topics, groups) are sums over these rows.
 
 Samples are kept as in Java's StatsItem. Figures are the difference between the first sample of a row and the latest sample;
 Apache's end at the last sample of the row, up to an hour ago.
@@ -22,7 +22,11 @@ from pocketmq.store.format.message import Arrival, QueueKey
 SAMPLE_STEP_S: Final = 10
 TPS_WINDOWS_S: Final = (10, 60, 600)
 _QUEUES_AT_ONCE: Final = 100
+_PULLED_MAX: Final = 1024
+"""Queues and groups whose pulls are counted before they are added to the table."""
 
+PulledKey = tuple[str, str, int]
+"""Group, topic and queue id."""
 TakeCounts = Callable[[int], list[tuple[QueueKey, int, int]]]
 """Takes the messages counted by queue, of at most so many queues: queue, number, bytes of the records."""
 
@@ -47,7 +51,9 @@ class BrokerStats:
         self.boot_time_ms = clock.message_time_ms()
         self._puts: Counts[QueueKey] = Counts(2, group_of=lambda key: key[0])
         self._take_lane_counts: TakeCounts | None = None
-        self._gets: Counts[tuple[str, str, int]] = Counts(6, group_of=lambda key: (key[1], key[0]))
+        self._gets: Counts[PulledKey] = Counts(6, group_of=lambda key: (key[1], key[0]))
+        self._pulled: dict[PulledKey, list[int]] = {}
+        """Columns of pulls that are not in the table yet."""
         self._note_lane_pulls: Callable[[], None] = lambda: None
         self.send_backs: Counts[tuple[str, str]] = Counts(3)
         """(group, topic) -> messages sent back."""
@@ -115,25 +121,20 @@ class BrokerStats:
             pass
         return self._puts
 
-    def get(self, key: tuple[str, str, int], nums: int, size: int, took_s: float, from_disk: bool = False) -> None:
-        """Count a pull that found messages, and took `took_s` to read them; `key`: group, topic, queue id."""
-        counts, total = self._gets, self._get_total
-        place = counts.place(key)
-        total.nums += nums
-        total.size += size
-        total.times += 1
+    def get(self, key: PulledKey, nums: int, size: int, took_s: float, from_disk: bool = False) -> None:
+        """Count a pull that found messages, and took `took_s` to read them."""
+        counted = self._pulled.get(key)
+        if counted is None:
+            if len(self._pulled) >= _PULLED_MAX:
+                self._add_pulled()
+            counted = self._pulled[key] = [0] * 6
+        counted[NUMS] += nums
+        counted[SIZE] += size
+        counted[CALLS] += 1
+        counted[TOOK_US] += int(took_s * 1e6)
         if from_disk:
-            total.disk_nums += nums
-            total.disk_size += size
-        if place >= 0:
-            words = counts.words
-            words[place + NUMS] += nums
-            words[place + SIZE] += size
-            words[place + CALLS] += 1
-            words[place + TOOK_US] += int(took_s * 1e6)
-            if from_disk:
-                words[place + DISK_NUMS] += nums
-                words[place + DISK_SIZE] += size
+            counted[DISK_NUMS] += nums
+            counted[DISK_SIZE] += size
         if took_s > self._get_max_s:
             self._get_max_s = took_s
 
@@ -141,29 +142,36 @@ class BrokerStats:
         """Let `note` call `got` for the pulls of the compiled lane, before figures of pulls are read."""
         self._note_lane_pulls = note
 
-    def got(self, pulled: Iterable[tuple[tuple[str, str, int], int, int, int, int]], took_max_s: float) -> None:
-        """Count pulls of the compiled lane: group, topic and queue id; messages, bytes, pulls, their time in microseconds.
-        `took_max_s`: the longest time of one."""
+    def got(self, pulled: Iterable[tuple[PulledKey, Sequence[int]]], took_max_s: float = 0.0) -> None:
+        """Count pulls by key, with values of the first columns. `took_max_s`: the longest time that one of them took."""
         counts, total = self._gets, self._get_total
-        for key, nums, size, calls, took_us in pulled:
-            total.nums += nums
-            total.size += size
-            total.times += calls
+        for key, values in pulled:
+            total.nums += values[NUMS]
+            total.size += values[SIZE]
+            total.times += values[CALLS]
             if (place := counts.place(key)) >= 0:
-                for column, value in (NUMS, nums), (SIZE, size), (CALLS, calls), (TOOK_US, took_us):
-                    counts.words[place + column] += value
+                for column, value in enumerate(values, place):
+                    counts.words[column] += value
         self._get_max_s = max(self._get_max_s, took_max_s)
 
-    @property
-    def gets(self) -> Counts[tuple[str, str, int]]:
-        """(group, topic, queue id) -> pulled messages; the rows of a topic and group belong together."""
+    def _add_pulled(self) -> None:
+        """Add the pulls counted since the last call to table and total."""
         self._note_lane_pulls()
+        pulled, self._pulled = self._pulled, {}
+        self.got(pulled.items())
+        self._get_total.disk_nums += sum(values[DISK_NUMS] for values in pulled.values())
+        self._get_total.disk_size += sum(values[DISK_SIZE] for values in pulled.values())
+
+    @property
+    def gets(self) -> Counts[PulledKey]:
+        """Pulled messages; the rows of a topic and group belong together."""
+        self._add_pulled()
         return self._gets
 
     @property
     def get_total(self) -> Total:
         """The total of pulls, like `put_total`."""
-        self._note_lane_pulls()
+        self._add_pulled()
         return self._get_total
 
     @property

@@ -23,7 +23,7 @@ type Fields<'a> = (&'a str, &'a str, i32, i64, i32, i32, i64, i64, i64, Option<&
 /// Group, topic, queue id and offset of a commit.
 type Commit = (Py<PyString>, Py<PyString>, i32, i64);
 /// Group, topic and queue id; next offset; number and bytes of the messages, number of the pulls, their time in microseconds.
-type Taken = ((String, String, i32), i64, u64, u64, u64, u64);
+type Taken = ((String, String, i32), i64, (u64, u64, u64, u64));
 
 /// Permission for pulls that ask alike.
 struct Permit<'py> {
@@ -139,7 +139,7 @@ impl Pulls {
         for ((group, topic), queues) in self.account.take() {
             taken.extend(queues.into_iter().map(|(queue_id, got)| {
                 let key = (group.clone(), topic.clone(), queue_id);
-                (key, got.next_offset, got.count, got.size, got.pulls, got.took_us)
+                (key, got.next_offset, (got.count, got.size, got.pulls, got.took_us))
             }));
         }
         (taken, took_max.as_secs_f64())
