@@ -128,6 +128,8 @@ class FrameBuffer:
 
     def unsplit_frames(self) -> list[Frame]:
         """Return the frames that `split` has yet to return, without taking them; none if one of them is invalid."""
+        if not self.unsplit:
+            return []
         try:
             return FrameBuffer(self._frame_size_max, self._header_size_max).feed(self.unsplit[self.start :])
         except FrameError:

@@ -62,7 +62,7 @@ class AbsentHolders:
             channel.on_close(self.channel_closed)
 
     @property
-    def are_some(self) -> bool:
+    def has_absent(self) -> bool:
         """Whether a holder is absent."""
         return bool(self._absent)
 

@@ -45,7 +45,7 @@ class OrdinaryPulls:
             or offsets.resets
             or services.config.slave_read_enable
             or services.ha_client is not None
-            or services.absent_holders.are_some
+            or services.absent_holders.has_absent
             or offsets.room < SERVED_AT_ONCE  # a commit may be refused
         ):
             return 0
@@ -59,7 +59,8 @@ class OrdinaryPulls:
         )
         for group, topic, queue_id, consumer_offset in commits:
             offsets.commit(group, topic, queue_id, consumer_offset)
-        offsets.is_behind_lane = True
+        if used:
+            offsets.is_behind_lane = True
         if has_much_progress:
             self.note_progress()
         return int(used)

@@ -163,7 +163,7 @@ pub unsafe fn read_end(address: usize, first: i64, count: usize, into: &mut Vec<
     let file = &*(queue.tail_address as *const FileEnds);
     let unit_size = UNIT_SIZE as i64;
     // The file is the queue's last one and ends with its last unit.
-    let start = file.wrote - queue.max_offset.checked_sub(first)?.checked_mul(unit_size)?;
+    let start = file.wrote.checked_sub(queue.max_offset.checked_sub(first)?.checked_mul(unit_size)?)?;
     if file.address == 0 || start < file.address_start || start >= file.wrote {
         return None;
     }
