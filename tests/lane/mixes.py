@@ -39,6 +39,7 @@ IN_COPIES = _entries(
     "WAIT=false|TRAN_MSG=false|_own=1|UPPER=1|a=b\x01c|CLUSTER=other|a="
 )
 """Properties of a message that is due later, with which its copy needs a decision."""
+SQL = ["color = 'red'", "TAGS = 'TagA' OR color IS NULL", "KEYS LIKE 'k1 k2%'", "tab IS NOT NULL AND"]
 ODD_VALUES = ["", "x", " 1", "1 ", "+1", "01", "-0", "1.0", "true", "false", "null", "2147483648", "9" * 30]
 
 
@@ -62,7 +63,7 @@ def _pull(rng: random.Random, opaque: int) -> bytes:
         rng.choice([0, 1, rng.randrange(500)]), max_msg_nums=rng.choice([1, 2, 32]),
         queue_id=rng.choice([0, 0, 1, 2, 3, 5, -1]), sys_flag=rng.choice([4, 4, 4, 5, 0]), commit_offset=rng.randrange(9),
         consumer_group=rng.choice(["cg", "cg", "other"]), topic=rng.choice(TOPICS if rng.random() < 0.9 else ODD_TOPICS),
-        subscription=rng.choice(["*", "*", "*", "TagA"]),
+        **rng.choice([{}, {}, {"subscription": "TagA"}, {"subscription": rng.choice(SQL), "expression_type": "SQL92"}]),
     )  # fmt: skip
     return b"".join(encode_request(RequestCode.PULL_MESSAGE, header, b"", opaque))
 

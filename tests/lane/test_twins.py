@@ -128,6 +128,39 @@ async def test_pulls_are_refused_by_permissions_that_change_at_runtime():
     twins.close()
 
 
+@pytest.mark.parametrize("file_units", [100, 10_000])
+async def test_pulls_with_filters_get_the_same_messages(file_units):
+    """Filters by tag and by expression, which accept all messages, few, or none; in queues of several files and of one."""
+    rng, twins = random.Random(5), Twins(mapped_file_size_consume_queue=20 * file_units)
+    for opaque in range(1200):
+        color = rng.choice(["red", "blue"])
+        header = send_header(f"TAGS\x01{rng.choice('abc')}\x02color\x01{color}\x02n\x01{opaque}", queue_id=opaque % 2)
+        await twins.receive(0, b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, rng.randbytes(300), opaque)))
+        if opaque % 50 == 0:
+            twins.end_turn()
+    twins.end_turn()
+    tags = ("a", "a||b", "a || b||c", "x", "c||x")
+    expressions = ("color = 'red'", "n >= 0", "n BETWEEN 500 AND 510", "n < 0", "TAGS = 'a' OR n > 900")
+    filters = [("TAG", text) for text in tags] + [("SQL92", text) for text in expressions]
+    frames = []
+    for opaque in range(600):
+        kind, text = rng.choice(filters)
+        pull = pull_header(
+            rng.randrange(620), queue_id=opaque % 2, max_msg_nums=rng.choice([1, 7, 32, 100]), sys_flag=rng.choice([4, 5]),
+            commit_offset=opaque, expression_type=kind, subscription=text,
+        )  # fmt: skip
+        frames.append(b"".join(encode_request(RequestCode.PULL_MESSAGE, pull, b"", opaque)))
+    before = twins.laned.in_lane
+    while frames:
+        count = rng.choice((1, 3, 8, 20))
+        await twins.receive(rng.randrange(3), b"".join(frames[:count]))
+        del frames[:count]
+        twins.end_turn()
+    twins.compare_files()
+    assert twins.laned.in_lane - before > 30_000, "few pulls were served by the lane"
+    twins.close()
+
+
 async def test_held_requests_are_answered_when_the_lane_stores_a_message_for_them():
     """A pull that is held at a queue, a pop that waits at a topic, and a message of a queue at which nothing waits."""
     twins = Twins()

@@ -158,7 +158,7 @@ class Side:
     def __init__(
         self, *, with_lane: bool, topics: list[TopicConfig], with_sockets: bool = False, **store: Any
     ) -> None:  # fmt: skip
-        self.path = DataPath(**store)
+        self.path = DataPath(broker={"enable_property_filter": True}, **store)
         services = self.services = self.path.services
         services.delays.stop()  # timers of the real clock would deliver on one side earlier than on the other
         self._turns = count(1)

@@ -1,6 +1,6 @@
 """OrdinaryPulls: lets the compiled lane answer the pulls at the front of a read that find messages.
 
-A pull is *ordinary* if its queue has messages from its offset on, all of which it wants, and these are recent: in memory,
+A pull is *ordinary* if its queue has messages from its offset on, and those that it wants are recent: in memory,
 written by this process, in one file. Checks, filters, progress and statistics are those of the Python path. The checks are
 made once for the pulls of a read that differ in their queue and offset only.
 """
@@ -8,7 +8,7 @@ made once for the pulls of a read that differ in their queue and offset only.
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.broker.filter.subscription import wants_all
+from pocketmq.broker.filter.subscription import Wanted, wants_all
 from pocketmq.broker.handlers.pull import SUBSCRIPTION_FLAG, check_pull, filter_of
 from pocketmq.broker.lane.template import MARKS, pieces
 from pocketmq.broker.services import Services
@@ -19,7 +19,7 @@ from pocketmq.remoting.command import Buffer, Response
 from pocketmq.remoting.dispatch import RemotingError
 from pocketmq.remoting.fair_share import MANY_REQUESTS, SERVED_AT_ONCE
 from pocketmq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from pocketmq.store.queue.record_filter import NotCompiled
+from pocketmq.store.queue.record_filter import NotCompiled, RecordFilter
 
 if TYPE_CHECKING:
     from pocketmq.lane._lane import PullFields
@@ -53,9 +53,9 @@ class OrdinaryPulls:
         floor = max(reader.written_from, log.max_offset - reader.in_memory_bytes)
         limits = config.max_transfer_count_on_message_in_memory, config.max_transfer_bytes_on_message_in_memory, floor
         count_max = SERVED_AT_ONCE if self._share.has_time_for_many else MANY_REQUESTS
-        permit = partial(self._queues_permitted, channel)
+        permit = partial(self._permitted, channel)
         used, commits, has_much_progress = self._pulls.serve(
-            data, start, count_max, permit, store.queues.queues, log.mapped_files, limits, out
+            data, start, count_max, permit, reader, store.queues.queues, log.mapped_files, limits, out
         )
         for group, topic, queue_id, consumer_offset in commits:
             offsets.commit(group, topic, queue_id, consumer_offset)
@@ -74,17 +74,16 @@ class OrdinaryPulls:
             offsets.pulled(key, next_offset)
         stats.got(((key, counted) for key, _, counted in pulled), took_max_s)
 
-    def _queues_permitted(self, channel: Channel, fields: "PullFields") -> int:
-        """Return the number of queues that pulls like this one may read and get all messages of; 0 if the Python path must
-        decide."""
+    def _permitted(self, channel: Channel, fields: "PullFields") -> tuple[int, Wanted]:
+        """Return the number of queues that pulls like this one may read, and their filter; 0: the Python path decides."""
         group, topic, queue_id, _, _, sys_flag, _, _, _, subscription, expression_type = fields
-        services = self._services
+        services, matches = self._services, None
         try:
             group_config = check_pull(services, group, topic, queue_id, channel)
-            if sys_flag & SUBSCRIPTION_FLAG and wants_all(expression_type, subscription):
-                is_for_all = True
-            else:
-                is_for_all = filter_of(services, PullMessageRequestHeader(*fields), group_config) is None
+            if not (sys_flag & SUBSCRIPTION_FLAG and wants_all(expression_type, subscription)):
+                matches = filter_of(services, PullMessageRequestHeader(*fields), group_config)
         except (RemotingError, NotCompiled):
-            return 0  # the Python path says why
-        return services.topics.table[topic].read_queue_nums if is_for_all else 0
+            return 0, None  # the Python path says why
+        if isinstance(matches, RecordFilter) and not matches.is_constant:
+            return 0, None  # it may need expressions that are not compiled
+        return services.topics.table[topic].read_queue_nums, matches

@@ -15,7 +15,7 @@ import logging
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress, repeat
+from itertools import chain, compress, repeat
 from typing import Final
 
 from pocketmq.runtime.refusal_log import RefusalLog
@@ -131,7 +131,6 @@ class QueueReader:
         in_memory_from = self.commit_log.tail.end_offset - self.in_memory_bytes
         wanted: Sequence[int]
         sizes: Sequence[int]
-        runs: Iterable[Run] | None = None
         if matches is None:
             values = unit_run_struct(len(units) // CONSUME_QUEUE_UNIT_SIZE).unpack(units)
             wanted, sizes, codes, block = values[::3], values[1::3], values[2::3], None
@@ -142,19 +141,19 @@ class QueueReader:
                 or total > config.max_transfer_bytes_on_message_in_memory
                 or HOLE_TAGS_CODE in codes
                 or is_checked
-            ):
-                runs = ((wanted, sizes, codes, None, None),)
-        elif isinstance(matches, RecordFilter):
-            budget = budget or FilterBudget()
-            # A filter finds no properties in a damaged record and rejects it; the damage must be logged.
-            is_checked = True
-            runs = self._verdicts.judged(queue, queue_offset, units, count_max, matches)
+            ):  # else all units are wanted, and within the limits
+                wanted, sizes, total, next_offset, block = self._taken(
+                    ((wanted, sizes, codes, None, None),), queue_offset, count_max, in_memory_from, budget, is_checked
+                )
         else:
-            runs = self._by_tags_code(queue, units, count_max, matches)
-        if runs is not None:  # else all units are wanted, and within the limits
+            if isinstance(matches, RecordFilter):
+                budget = budget or FilterBudget()
+                # A filter finds no properties in a damaged record and rejects it; the damage must be logged.
+                is_checked = True
             wanted, sizes, total, next_offset, block = self._taken(
-                runs, queue_offset, count_max, in_memory_from, budget, is_checked
-            )
+                self._runs(queue, queue_offset, units, count_max, matches),
+                queue_offset, count_max, in_memory_from, budget, is_checked,
+            )  # fmt: skip
         if not wanted:
             first = CONSUME_QUEUE_UNIT_STRUCT.unpack_from(units)[0]
             status = GetStatus.NO_MATCHED_MESSAGE if first >= log_files.min_offset else GetStatus.MESSAGE_WAS_REMOVING
@@ -163,6 +162,36 @@ class QueueReader:
         if wanted[0] < self.written_from and not is_checked and not are_valid(views, sizes):
             return self._get(queue, queue_offset, count_max, matches, budget, True)
         return GetResult(_FOUND, next_offset, min_offset, max_offset, views, len(wanted), total, wanted[-1] < in_memory_from)
+
+    def selected(
+        self, queue: ConsumeQueue, queue_offset: int, count_max: int, matches: Matches | RecordFilter
+    ) -> tuple[Sequence[int], Sequence[int], int] | None:
+        """Return physical offsets and sizes of the records that `get_message` would return, and the next queue offset.
+
+        Records of this process are expected. None if no record of the first run is wanted: it may be long until one is.
+        """
+        units = queue.units(queue_offset, max(_UNITS_SCANNED, count_max))
+        in_memory_from = self.commit_log.tail.end_offset - self.in_memory_bytes
+        budget = FilterBudget() if isinstance(matches, RecordFilter) else None
+        try:
+            runs = self._runs(queue, queue_offset, units, count_max, matches)
+            first = next(iter(runs), None)
+            if first is None or not (first[3] and any(first[3])):
+                return None
+            wanted, sizes, _, next_offset, _ = self._taken(
+                chain((first,), runs), queue_offset, count_max, in_memory_from, budget, False
+            )
+        except (LookupError, struct.error):
+            return None  # `get_message` says what is wrong
+        return wanted, sizes, next_offset
+
+    def _runs(
+        self, queue: ConsumeQueue, queue_offset: int, units: memoryview, count_max: int, matches: Matches | RecordFilter
+    ) -> Iterator[Run]:
+        """Return `units` in runs, each of which is judged by the filter when it is requested."""
+        if isinstance(matches, RecordFilter):
+            return self._verdicts.judged(queue, queue_offset, units, count_max, matches)
+        return self._by_tags_code(queue, units, count_max, matches)
 
     def _taken(
         self,

@@ -122,7 +122,7 @@ impl Account {
         let progress = queues.entry(pull.queue_id).or_default();
         self.len += usize::from(progress.pulls == 0);
         self.took_max = self.took_max.max(took);
-        progress.next_offset = pull.queue_offset + answer.count as i64;
+        progress.next_offset = answer.next_offset;
         progress.count += answer.count as u64;
         progress.size += answer.size as u64;
         progress.pulls += 1;
@@ -176,24 +176,54 @@ fn text<'a>(head: &Head<'a>, field: usize) -> Option<Option<&'a str>> {
     }
 }
 
-/// Where a pull reads, and how much.
+/// Physical offset and size of a record.
+pub type Place = (i64, u32);
+
+/// The records of an answer.
 pub struct Source<'a> {
-    /// Units of its queue, from its offset on.
-    pub units: &'a [u8],
-    /// The file of the log with their records, and the physical offset of its start.
+    pub places: &'a [Place],
+    /// The file of the log that has them, and the physical offset of its start.
     pub file: &'a [u8],
     pub file_start: i64,
     /// Records before this physical offset need checks or other limits, which the Python path makes.
     pub floor: i64,
-    pub size_max: usize,
+}
+
+impl<'a> Source<'a> {
+    fn record(&self, place: &Place) -> Option<&'a [u8]> {
+        if place.0 < self.floor {
+            return None;
+        }
+        let start = usize::try_from(place.0.checked_sub(self.file_start)?).ok()?;
+        self.file.get(start..start.checked_add(place.1 as usize)?)
+    }
+}
+
+/// Find the records of `units`, as many as have `size_max` bytes, but at least one. None if a record is lost.
+pub fn places_of(units: &[u8], size_max: usize, places: &mut Vec<Place>) -> Option<()> {
+    let mut total = 0;
+    places.clear();
+    for unit in units.chunks_exact(UNIT_SIZE) {
+        let (offset, size, tags_code) = (unit.first_chunk()?, u32_at(unit, 8)?, unit.last_chunk()?);
+        if i64::from_be_bytes(*tags_code) == HOLE_TAGS_CODE {
+            return None;
+        }
+        total += size as usize;
+        if !places.is_empty() && total > size_max {
+            break;
+        }
+        places.push((i64::from_be_bytes(*offset), size));
+    }
+    Some(())
 }
 
 /// Pieces of an answer in JSON around next begin offset, min offset, max offset and opaque.
 pub type PullTemplate = [Vec<u8>; 5];
 
 /// Queue offsets of an answer.
+#[derive(Clone, Copy)]
 pub struct Offsets {
-    pub first: i64,
+    pub next: i64,
     pub min: i64,
     pub max: i64,
 }
@@ -201,6 +231,7 @@ pub struct Offsets {
 /// The answer to a pull: what comes before the records in its frame, their number and size.
 pub struct Answer {
     head: Vec<u8>,
+    pub next_offset: i64,
     pub count: usize,
     pub size: usize,
 }
@@ -213,34 +244,28 @@ impl Answer {
 
     /// The pieces of the frame: its head and the records, which are still where they were.
     pub fn pieces<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a [u8]> {
-        let units = source.units.chunks_exact(UNIT_SIZE).take(self.count);
-        std::iter::once(&self.head[..]).chain(units.filter_map(move |unit| record_of(source, unit)))
+        std::iter::once(&self.head[..]).chain(source.places.iter().filter_map(|place| source.record(place)))
     }
 }
 
-/// The answer with the records of as many units as the limit allows, at least one. None if a unit is not ordinary, its record
-/// is not in the file, or the records are too large to be copied.
-pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &Offsets) -> Option<Answer> {
-    let (mut count, mut size) = (0, 0);
-    for unit in source.units.chunks_exact(UNIT_SIZE) {
-        let record_size = record_of(source, unit)?.len();
-        if count > 0 && size + record_size > source.size_max {
-            break;
-        }
-        count += 1;
-        size += record_size;
+/// The answer with the records of `source`. None if there are none, one is not ordinary or not in the file, or they are too large
+/// to be copied.
+pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: Offsets) -> Option<Answer> {
+    let mut size = 0;
+    for place in source.places {
+        size += source.record(place)?.len();
         if size > COPY_MAX {
             return None;
         }
     }
-    if count == 0 {
+    if source.places.is_empty() {
         return None;
     }
     let mut head = Vec::with_capacity(320);
     head.extend_from_slice(&[0; 8]);
     let [before_next, before_min, before_max, before_opaque, end] = template;
     for (piece, value) in [
-        (before_next, offsets.first + count as i64),
+        (before_next, offsets.next),
         (before_min, offsets.min),
         (before_max, offsets.max),
         (before_opaque, i64::from(opaque)),
@@ -252,16 +277,5 @@ pub fn answer(source: &Source, template: &PullTemplate, opaque: i32, offsets: &O
     let header_size = (head.len() - 8) as u32;
     head[..4].copy_from_slice(&(4 + header_size + size as u32).to_be_bytes());
     head[4..8].copy_from_slice(&header_size.to_be_bytes());
-    Some(Answer { head, count, size })
-}
-
-/// The bytes of the record of a unit.
-fn record_of<'a>(source: &Source<'a>, unit: &[u8]) -> Option<&'a [u8]> {
-    let physical_offset = i64::from_be_bytes(unit.get(..8)?.try_into().ok()?);
-    let tags_code = i64::from_be_bytes(unit.get(12..20)?.try_into().ok()?);
-    if tags_code == HOLE_TAGS_CODE || physical_offset < source.floor {
-        return None;
-    }
-    let start = usize::try_from(physical_offset.checked_sub(source.file_start)?).ok()?;
-    source.file.get(start..start.checked_add(u32_at(unit, 8)? as usize)?)
+    Some(Answer { head, next_offset: offsets.next, count: source.places.len(), size })
 }

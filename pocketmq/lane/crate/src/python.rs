@@ -251,7 +251,7 @@ fn unknown(stop: Stop) -> Option<String> {
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 11;
+const INTERFACE: u32 = 12;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use crate::pull::{answer, read_pull, Account, Answer, Asker, Offsets, Pull, PullTemplate, Source};
+use crate::pull::{answer, places_of, read_pull, Account, Answer, Asker, Offsets, Place, Pull, PullTemplate, Source};
 use crate::queues::read_end;
 use crate::serve::UNIT_SIZE;
 
@@ -32,6 +32,8 @@ struct Permit<'py> {
     topic: Bound<'py, PyString>,
     /// Number of queues that they may read.
     queue_count: i32,
+    /// Which messages they get, as Python knows it; None: all.
+    wanted: Option<Bound<'py, PyAny>>,
 }
 
 /// A file of the log.
@@ -62,6 +64,7 @@ impl LogFile {
 
 /// Where the messages are, and how many of them a pull may get.
 struct Store<'a, 'py> {
+    reader: &'a Bound<'py, PyAny>,
     queues: &'a Bound<'py, PyDict>,
     log_files: &'a Bound<'py, PyAny>,
     /// The file that had the last messages.
@@ -78,6 +81,7 @@ pub struct Pulls {
     header_size_max: usize,
     scratch: Vec<u8>,
     units: Vec<u8>,
+    places: Vec<Place>,
     account: Account,
 }
 
@@ -86,16 +90,24 @@ impl Pulls {
     /// `template`: pieces of an answer around next begin offset, min offset, max offset and opaque.
     #[new]
     fn new(template: PullTemplate, header_size_max: usize) -> Self {
-        Pulls { template, header_size_max, scratch: Vec::new(), units: Vec::new(), account: Account::default() }
+        Pulls {
+            template,
+            header_size_max,
+            scratch: Vec::new(),
+            units: Vec::new(),
+            places: Vec::new(),
+            account: Account::default(),
+        }
     }
 
     /// Answer the ordinary pulls of `data` from `start` on, at most `most`, and append the frames of the answers. Return the
     /// bytes served, the commits that came with them, and whether `take_progress` should be called.
     ///
-    /// `permit(fields)` returns how many queues of the topic a pull may read and get all messages of, 0 if it is not ordinary;
-    /// it is asked once for pulls that ask alike. `queues`: (topic, queue id) -> ConsumeQueue. `log_files.file_at(physical
-    /// offset)` returns a file of the log. `limits`: number and bytes of an answer's messages, and the physical offset from
-    /// which on records are ordinary.
+    /// `permit(fields)` returns how many queues of the topic a pull may read, 0 if it is not ordinary, and its filter; it is
+    /// asked once for pulls that ask alike. `reader.selected(queue, queue offset, count, filter)` returns the physical offsets and
+    /// sizes of the messages that a filter wants and the next queue offset; or None. `queues`: (topic, queue id) -> ConsumeQueue.
+    /// `log_files.file_at(physical offset)` returns a file of the log. `limits`: number and bytes of an answer's messages, and the
+    /// physical offset from which on records are ordinary.
     #[allow(clippy::too_many_arguments)]
     fn serve<'py>(
         &mut self,
@@ -103,6 +115,7 @@ impl Pulls {
         start: usize,
         most: usize,
         permit: &Bound<'py, PyAny>,
+        reader: &Bound<'py, PyAny>,
         queues: &Bound<'py, PyDict>,
         log_files: &Bound<'py, PyAny>,
         limits: (i32, usize, i64),
@@ -110,7 +123,8 @@ impl Pulls {
     ) -> PyResult<(usize, Vec<Commit>, bool)> {
         let (bytes, mut at, mut commits) = (data.as_bytes().get(start..).unwrap_or(b""), 0, Vec::new());
         let (mut scratch, mut permitted) = (std::mem::take(&mut self.scratch), None::<Permit>);
-        let mut store = Store { queues, log_files, file: None, count_max: limits.0, size_max: limits.1, floor: limits.2 };
+        let mut store =
+            Store { reader, queues, log_files, file: None, count_max: limits.0, size_max: limits.1, floor: limits.2 };
         let mut began = Instant::now();
         for _ in 0..most {
             let Some(pull) = read_pull(&bytes[at..], self.header_size_max, &mut scratch) else { break };
@@ -120,7 +134,7 @@ impl Pulls {
             let Some(known) = permitted.as_ref().filter(|known| (0..known.queue_count).contains(&pull.queue_id)) else {
                 break;
             };
-            let Some(found) = self.answer(&pull, &known.topic, &mut store, answers)? else { break };
+            let Some(found) = self.answer(&pull, known, &mut store, answers)? else { break };
             let now = Instant::now();
             self.account.add(&known.asker, &pull, &found, now - began);
             began = now;
@@ -151,25 +165,43 @@ impl Pulls {
     fn answer<'py>(
         &mut self,
         pull: &Pull,
-        topic: &Bound<'py, PyString>,
+        permit: &Permit<'py>,
         store: &mut Store<'_, 'py>,
         answers: &Bound<'py, PyList>,
     ) -> PyResult<Option<Answer>> {
+        let py = answers.py();
         let count = pull.max_msg_nums.max(1).min(store.count_max) as usize;
-        let Some(queue) = store.queues.get_item((topic, pull.queue_id))?.filter(|_| count <= UNITS_MAX) else {
+        let Some(queue) = store.queues.get_item((&permit.topic, pull.queue_id))?.filter(|_| count <= UNITS_MAX) else {
             return Ok(None);
         };
-        let Some(offsets) = self.read_units(&queue, pull.queue_offset, count)? else { return Ok(None) };
-        let Some(place) = self.units.first_chunk().map(|offset| i64::from_be_bytes(*offset)) else { return Ok(None) };
+        let is_for_all = permit.wanted.is_none();
+        let first = pull.queue_offset;
+        let Some(mut offsets) = self.read_units(&queue, first, if is_for_all { count } else { 1 })? else { return Ok(None) };
+        if places_of(&self.units, store.size_max, &mut self.places).is_none() {
+            return Ok(None);
+        }
+        let Some(place) = self.places.first().map(|place| place.0).filter(|place| *place >= store.floor) else {
+            return Ok(None);
+        };
+        offsets.next = first + self.places.len() as i64;
+        if let Some(wanted) = &permit.wanted {
+            let found = store.reader.call_method1(intern!(py, "selected"), (queue, first, count, wanted))?;
+            if found.is_none() {
+                return Ok(None);
+            }
+            let (physical_offsets, sizes, next): (Vec<i64>, Vec<u32>, i64) = found.extract()?;
+            self.places.clear();
+            self.places.extend(physical_offsets.into_iter().zip(sizes));
+            offsets.next = next;
+        }
         if !store.file.as_ref().is_some_and(|file| file.has(place)) {
-            let file = store.log_files.call_method1(intern!(topic.py(), "file_at"), (place,))?;
+            let file = store.log_files.call_method1(intern!(py, "file_at"), (place,))?;
             store.file = if file.is_none() { None } else { Some(LogFile::new(&file)?) };
         }
         let Some(file) = &store.file else { return Ok(None) };
-        let (units, size_max, floor) = (&self.units, store.size_max, store.floor);
-        let source = Source { units, file: file.bytes(), file_start: file.start, floor, size_max };
-        let Some(found) = answer(&source, &self.template, pull.opaque, &offsets) else { return Ok(None) };
-        answers.append(joined(topic.py(), found.frame_size(), found.pieces(&source))?)?;
+        let source = Source { places: &self.places, file: file.bytes(), file_start: file.start, floor: store.floor };
+        let Some(found) = answer(&source, &self.template, pull.opaque, offsets) else { return Ok(None) };
+        answers.append(joined(py, found.frame_size(), found.pieces(&source))?)?;
         Ok(Some(found))
     }
 
@@ -184,13 +216,13 @@ impl Pulls {
         }
         // SAFETY: the queue at hand has its numbers at this address, and this thread has the interpreter's lock.
         if let Some(max) = unsafe { read_end(address, first, count, &mut self.units) } {
-            return Ok(Some(Offsets { first, min, max }));
+            return Ok(Some(Offsets { next: first, min, max }));
         }
         let max: i64 = queue.getattr(intern!(py, "max_offset"))?.extract()?;
         let view = PyBuffer::<u8>::get(&queue.call_method1(intern!(py, "units"), (first, count))?)?;
         // SAFETY: the buffer keeps the memory, which only this thread writes, and not meanwhile.
         self.units.extend_from_slice(view.as_slice_ptr().map_or(&[], |slice| unsafe { slice.as_ref() }));
-        Ok((self.units.len() >= UNIT_SIZE).then_some(Offsets { first, min, max }))
+        Ok((self.units.len() >= UNIT_SIZE).then_some(Offsets { next: first, min, max }))
     }
 }
 
@@ -211,8 +243,8 @@ fn asked<'py>(permit: &Bound<'py, PyAny>, pull: &Pull) -> PyResult<Permit<'py>> 
         pull.subscription,
         pull.expression_type,
     );
-    let queue_count = permit.call1((fields,))?.extract()?;
-    Ok(Permit { asker: Asker::of(pull), group, topic, queue_count })
+    let (queue_count, wanted) = permit.call1((fields,))?.extract()?;
+    Ok(Permit { asker: Asker::of(pull), group, topic, queue_count, wanted })
 }
 
 /// A bytes object of `size` bytes, made of `pieces`; it is not filled with zeros first.

@@ -6,7 +6,7 @@ use pocketmq_lane::answer::Templates;
 use pocketmq_lane::copy::Delivery;
 use pocketmq_lane::index::{self, IndexState};
 use pocketmq_lane::properties::Rules;
-use pocketmq_lane::pull::{answer, read_pull, Asker, Offsets, Source};
+use pocketmq_lane::pull::{answer, places_of, read_pull, Asker, Offsets, Source};
 use pocketmq_lane::serve::{tags_codes, Limits, NextOffsets, Place, Server, Stop};
 
 const HOST: [u8; 8] = [127, 0, 0, 1, 0, 0, 0x2A, 0x9F];
@@ -72,9 +72,11 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(tags_codes(found.units(index)).len(), run.count as usize);
         units.extend_from_slice(found.units(index));
     }
-    let source = Source { units: &units, file: &server.records, file_start: 1000, floor: 0, size_max: 1 << 14 };
+    let mut places = Vec::new();
+    places_of(&units, 1 << 14, &mut places).expect("no record is lost");
+    let source = Source { places: &places, file: &server.records, file_start: 1000, floor: 0 };
     let template = [b"a".to_vec(), b"b".to_vec(), b"c".to_vec(), b"d".to_vec(), b"e".to_vec()];
-    if let Some(found) = answer(&source, &template, 1, &Offsets { first: 0, min: 0, max: 9 }) {
+    if let Some(found) = answer(&source, &template, 1, Offsets { next: 1, min: 0, max: 9 }) {
         assert!(found.count > 0 && found.size <= size && found.frame_size() > found.size);
         assert_eq!(found.pieces(&source).map(<[u8]>::len).sum::<usize>(), found.frame_size());
     } else {
@@ -110,8 +112,9 @@ fuzz_target!(|data: &[u8]| {
     }
     // Units from anywhere, too, point at no byte outside the file.
     let (head, tail) = data.split_at(data.len() / 2);
-    let source = Source { units: head, file: tail, file_start: 0, floor: i64::MIN, size_max: 1 << 12 };
-    if let Some(found) = answer(&source, &template, -1, &Offsets { first: i64::MAX - 4096, min: 0, max: i64::MAX }) {
+    let _ = places_of(head, 1 << 12, &mut places);
+    let source = Source { places: &places, file: tail, file_start: 0, floor: i64::MIN };
+    if let Some(found) = answer(&source, &template, -1, Offsets { next: i64::MAX, min: 0, max: i64::MAX }) {
         assert_eq!(found.pieces(&source).map(<[u8]>::len).sum::<usize>(), found.frame_size());
     }
 });
