@@ -10,7 +10,7 @@ from typing import Any, Final
 
 VARIABLE: Final = "POCKETMQ_LANE"
 """Environment variable: 0 turns the lane off, 1 makes its absence an error."""
-INTERFACE: Final = 12
+INTERFACE: Final = 13
 """Number of the compiled module's interface, which must be that of the module: a checkout may have an older one."""
 
 

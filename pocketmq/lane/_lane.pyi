@@ -29,7 +29,7 @@ class Lane:
         store_time_ms: int,
         records: list[bytes],
         answers: list[bytes | memoryview],
-    ) -> tuple[int, int, str | None]: ...
+    ) -> tuple[int, int, str | None, int]: ...
     def copy(
         self,
         file: memoryview,

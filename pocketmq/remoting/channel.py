@@ -293,14 +293,22 @@ class Channel(Connection):
             response.encode_into(self._out, opaque, serialize_type)
             self._channels.turn.arm()
 
-    def deferred_added(self) -> None:
-        self._deferred_count += 1
-        if self._deferred_count == DEFERRED_MAX:
+    def send(self, buffers: Iterable[Buffer]) -> None:
+        """Send encoded frames, if the connection is open."""
+        if self.is_open:
+            if not self._out:
+                self._channels.unwritten.append(self)
+            self._out.extend(buffers)
+            self._channels.turn.arm()
+
+    def deferred_added(self, count: int = 1) -> None:
+        self._deferred_count += count
+        if self._deferred_count >= DEFERRED_MAX > self._deferred_count - count:
             self._stop_reading(_DEFERRED)
 
-    def deferred_removed(self) -> None:
-        self._deferred_count -= 1
-        if self._deferred_count == DEFERRED_MAX - 1:
+    def deferred_removed(self, count: int = 1) -> None:
+        self._deferred_count -= count
+        if self._deferred_count < DEFERRED_MAX <= self._deferred_count + count:
             self._go_on_reading(_DEFERRED)
 
     def response_received(self, command: RemotingCommand) -> None:
@@ -370,7 +378,7 @@ class Channel(Connection):
         """Send a request without an answer. A server drops it if the peer does not read."""
         if self._channels.is_server and not self.is_writable:
             return
-        self._request(encode_request(code, header, body, self._next_opaque(), oneway=True, sender=self._sender))
+        self.send(encode_request(code, header, body, self._next_opaque(), oneway=True, sender=self._sender))
 
     def invoke(
         self, code: int, header: CommandHeader | None = None, body: Body = b"", timeout_s: float = 3.0
@@ -389,7 +397,7 @@ class Channel(Connection):
         opaque = self._next_opaque()
         request = encode_request(code, header, body, opaque, sender=self._sender)
         self._waiting[opaque] = future
-        self._request(request)
+        self.send(request)
         timer = self._channels.timers.after(timeout_s, lambda: self._expire(opaque, code, timeout_s))
         future.add_done_callback(lambda _: timer.cancel())
         return future
@@ -438,13 +446,6 @@ class Channel(Connection):
         was_unread, self._unread_because = self._unread_because, self._unread_because & ~reason
         if was_unread and not self._unread_because and self.is_open and not self._transport.is_closing():
             self._transport.resume_reading()
-
-    def _request(self, buffers: Iterable[Buffer]) -> None:
-        if self.is_open:
-            if not self._out:
-                self._channels.unwritten.append(self)
-            self._out.extend(buffers)
-            self._channels.turn.arm()
 
     def _next_opaque(self) -> int:
         self._opaque = OPAQUE_FIRST | (self._opaque + 1) & (OPAQUE_FIRST - 1)

@@ -13,7 +13,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.command import encode_request
 from pocketmq.remoting.headers.pop import PopMessageRequestHeader
 from tests.broker.data_path import pull_header, send_header
-from tests.lane.mixes import requests, timers
+from tests.lane.mixes import SQL, requests, timers
 from tests.lane.twins import Twins, needs_lane
 from tests.support.amount import cases
 
@@ -28,7 +28,7 @@ async def run(seed: int, count: int, *, with_sockets: bool = False) -> Twins:
     files are mapped than are in use."""
     rng = random.Random(seed)
     sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 300}
-    twins = Twins(with_sockets=with_sockets, **sizes, mapped_file_open_max=6 if seed % 2 else 0)
+    twins = Twins(with_sockets=with_sockets, expressions=SQL, **sizes, mapped_file_open_max=6 if seed % 2 else 0)
     frames = requests(seed)
     while count > 0:
         for connection in rng.sample(range(4), rng.randrange(1, 4)):
@@ -131,7 +131,9 @@ async def test_pulls_are_refused_by_permissions_that_change_at_runtime():
 @pytest.mark.parametrize("file_units", [100, 10_000])
 async def test_pulls_with_filters_get_the_same_messages(file_units):
     """Filters by tag and by expression, which accept all messages, few, or none; in queues of several files and of one."""
-    rng, twins = random.Random(5), Twins(mapped_file_size_consume_queue=20 * file_units)
+    tags = ("a", "a||b", "a || b||c", "x", "c||x")
+    expressions = ("color = 'red'", "n >= 0", "n BETWEEN 500 AND 510", "n < 0", "TAGS = 'a' OR n > 900")
+    rng, twins = random.Random(5), Twins(expressions=expressions, mapped_file_size_consume_queue=20 * file_units)
     for opaque in range(1200):
         color = rng.choice(["red", "blue"])
         header = send_header(f"TAGS\x01{rng.choice('abc')}\x02color\x01{color}\x02n\x01{opaque}", queue_id=opaque % 2)
@@ -139,8 +141,6 @@ async def test_pulls_with_filters_get_the_same_messages(file_units):
         if opaque % 50 == 0:
             twins.end_turn()
     twins.end_turn()
-    tags = ("a", "a||b", "a || b||c", "x", "c||x")
-    expressions = ("color = 'red'", "n >= 0", "n BETWEEN 500 AND 510", "n < 0", "TAGS = 'a' OR n > 900")
     filters = [("TAG", text) for text in tags] + [("SQL92", text) for text in expressions]
     frames = []
     for opaque in range(600):

@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from math import inf
 from time import monotonic
@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.broker.filter.compiled_expressions import compilation
 from pocketmq.broker.handlers import ROUTES
 from pocketmq.broker.lane import ordinary_sends
 from pocketmq.broker.lane.copies import OrdinaryCopies
@@ -284,7 +285,18 @@ class Side:
 class Twins:
     """Both sides; each step is taken by both, and compared."""
 
-    def __init__(self, topics: list[TopicConfig] | None = None, *, with_sockets: bool = False, **store: Any) -> None:
+    def __init__(
+        self,
+        topics: list[TopicConfig] | None = None,
+        *,
+        with_sockets: bool = False,
+        expressions: Iterable[str] = (),
+        **store: Any,
+    ) -> None:
+        """`expressions` are compiled in advance, as that takes a time which differs: requests wait for it."""
+        for text in expressions:
+            for _ in compilation(text):
+                pass
         topics = topics or [TopicConfig("Narrow", 1, 1), TopicConfig("Multi", 4, 4, topic_filter_type="MULTI_TAG")]
         self.twin = Side(with_lane=False, topics=topics, **store)
         self.laned = Side(with_lane=True, topics=topics, with_sockets=with_sockets, **store)

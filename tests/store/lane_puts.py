@@ -39,7 +39,7 @@ class SimulatedLane:
         frame = b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, header, bytes(message.body), 1))
         now_ms, offset = max(log._clock.message_time_ms(), log.last_store_timestamp_ms), tail.end_offset
         room = log.plain_end - offset
-        used, end_offset, _ = self._lane.serve(frame, 0, HOST, offset, room, now_ms, tail.unwritten, [])
+        used, end_offset, _, _ = self._lane.serve(frame, 0, HOST, offset, room, now_ms, tail.unwritten, [])
         if not used:
             return None
         log.last_store_timestamp_ms = now_ms

@@ -1,8 +1,8 @@
 """OrdinarySends: lets the compiled lane serve the sends at the front of a read that need no decision.
 
-A send is *ordinary* if its topic exists, its answer need not wait
-(`AnswerGate.is_open`), and no property makes it delayed, transactional or otherwise special. All others, and all other
-requests, take the Python path, which would serve ordinary sends with the same result.
+A send is *ordinary* if its topic exists, its answer need wait for nothing but the sync of its record (`AnswerGate`), and
+no property makes it delayed, transactional or otherwise special. All others, and all other requests, take the Python path,
+which would serve ordinary sends with the same result.
 """
 
 import logging
@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, Final
 
 from pocketmq.broker.handlers.send import RARE_PROPERTIES
+from pocketmq.broker.lane.held import HeldAnswers
 from pocketmq.broker.lane.template import MARKS, encoded, pieces
 from pocketmq.broker.names import POP_CK, SYSTEM_PREFIX, WAIT
 from pocketmq.broker.put.delivery_time import DELAYING_PROPERTIES, TIMER_OUT_MS
@@ -72,27 +73,45 @@ class OrdinarySends:
         """Serve the ordinary sends from `start` on, and append the answers to `out`. Return the bytes served."""
         if data.startswith(_PULL, start + _HEAD_SIZE):
             return self._serve_pulls(channel, data, start, out)
-        if channel.last_active - self._turn.began_s > self._late_s or not self._can_serve():
+        gate = self._gate
+        if (
+            not (gate.is_open or gate.waits_for_sync)
+            or channel.last_active - self._turn.began_s > self._late_s
+            or not self._can_serve()
+        ):
             return 0
-        tail, commit_log, served = self._tail, self._log, 0
-        store_time_ms = self.store_time_ms
+        tail, commit_log, served, count = self._tail, self._log, 0, 0
+        store_time_ms, answers = self.store_time_ms, out if gate.is_open else list[Buffer]()
         while True:
             offset = tail.end_offset
-            used, end_offset, unknown = self.lane.serve(
+            used, end_offset, unknown, answered = self.lane.serve(
                 data, start + served, channel.host_bytes, offset, commit_log.plain_end - offset, store_time_ms,
-                tail.unwritten, out,
+                tail.unwritten, answers,
             )  # fmt: skip
+            count += answered
             if used:
                 self.appended(end_offset, store_time_ms)
                 served += int(used)
             if unknown is None or not self.learn(unknown):
-                return served
+                break
+        if served and answers is not out:
+            self._hold(channel, answers, count)
+        return served
+
+    def _hold(self, channel: Channel, answers: list[Buffer], count: int) -> None:
+        """Hold answers until the log is synced up to its present end."""
+        end_offset = self._tail.end_offset
+        self._services.putter.note_put(end_offset)
+        if count:
+            channel.deferred_added(count)
+            success = Response(ResponseCode.SUCCESS)
+            self._gate.when_synced(end_offset, success, HeldAnswers(channel, b"".join(answers), count, success))
 
     def serve_ready(self, sockets: Any, now_s: float) -> Any:
         """Serve the ordinary sends of the ready `sockets` up to one for which something else must be done; return that."""
         tail, commit_log = self._tail, self._log
         offset, late_s = tail.end_offset, self._turn.began_s + self._late_s - now_s
-        if late_s < 0 or offset > tail.write_beyond or not self._can_serve():
+        if not self._gate.is_open or late_s < 0 or offset > tail.write_beyond or not self._can_serve():
             return sockets.next()
         store_time_ms = self.store_time_ms
         end_offset, found = sockets.serve(
@@ -118,9 +137,9 @@ class OrdinarySends:
                 log.exception("records of the lane cannot be written yet")
 
     def _can_serve(self) -> bool:
-        """Return whether no send has to wait or is refused at present."""
+        """Return whether no send is refused at present."""
         began_s = self._turn.began_s
-        if not self._gate.is_open or began_s < self._tail.busy_until_s:
+        if began_s < self._tail.busy_until_s:
             return False
         if began_s != self._checked_s:
             self._checked_s, self._is_ready = began_s, self._check()

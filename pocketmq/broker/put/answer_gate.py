@@ -48,8 +48,18 @@ class Replicas(Protocol):
         """Return whether a slave is near enough to be waited for."""
 
 
+class Held(Protocol):
+    """An answer, or several, that wait together: `Deferred` or those of the compiled lane."""
+
+    def complete(self, response: Response) -> None:
+        """Send them: the response that was held with them, perhaps with another code, or a refusal."""
+
+
 class AnswerGate:
-    """Holds answers back. `is_open`: no answer to a send has to wait, whatever its topic; sends check it first."""
+    """Holds answers back. `is_open`: no answer to a send has to wait, whatever its topic; sends check it first.
+
+    `waits_for_sync`: they wait for the sync of their record (SYNC_FLUSH), and for nothing else.
+    """
 
     def __init__(self, context: Context, routes: RouteBarrier, replicas: Replicas | None = None) -> None:
         self.flushed: Event[[int]] = Event()
@@ -71,7 +81,7 @@ class AnswerGate:
             self._synced = OffsetWait(context.timers, config.sync_flush_timeout / 1000, ResponseCode.FLUSH_DISK_TIMEOUT)
             context.store.flushed.subscribe(self._on_flushed)
         self._has_record_conditions = self._replicated is not None or self._synced is not None
-        self.is_open = False
+        self.is_open = self.waits_for_sync = False
         self._routes_changed()
         routes.changed.subscribe(self._routes_changed)
 
@@ -117,6 +127,12 @@ class AnswerGate:
 
     def _routes_changed(self) -> None:
         self.is_open = not self._has_record_conditions and not self._routes.is_waiting
+        self.waits_for_sync = self._synced is not None and self._replicated is None and not self._routes.is_waiting
+
+    def when_synced(self, end_offset: int, response: Response, held: Held) -> None:
+        """Complete `held` with `response` once the log is synced up to `end_offset`. To be called while `waits_for_sync`."""
+        assert self._synced is not None
+        self._synced.hold(end_offset, response, held)
 
     def close(self) -> None:
         """Drop the answers that still wait for a sync; the store has synced or failed by now."""
@@ -163,7 +179,7 @@ def _both(synced: Response | Deferred, replicated: Deferred) -> Deferred:
 class _Waiting(NamedTuple):
     end_offset: int
     deadline_s: float
-    deferred: Deferred
+    held: Held
     response: Response
 
 
@@ -183,19 +199,23 @@ class OffsetWait:
 
     def add(self, end_offset: int, response: Response) -> Deferred:
         """Return an answer that is completed with `response` once the log has reached the state up to `end_offset`."""
-        deadline_s = self._timers.clock.monotonic() + self._timeout_s
         deferred = Deferred()
-        self._waiting.append(_Waiting(end_offset, deadline_s, deferred, response))
+        self.hold(end_offset, response, deferred)
+        return deferred
+
+    def hold(self, end_offset: int, response: Response, held: Held) -> None:
+        """Complete `held` with `response` once the log has reached the state up to `end_offset`."""
+        deadline_s = self._timers.clock.monotonic() + self._timeout_s
+        self._waiting.append(_Waiting(end_offset, deadline_s, held, response))
         if self._timer is None:
             self._timer = self._timers.after(self._timeout_s, self._time_out)
-        return deferred
 
     def reached(self, offset: int, refusal: Response | None = None) -> None:
         """Complete the answers up to `offset`, with `refusal` if their records will never reach the state."""
         waiting = self._waiting
         while waiting and waiting[0].end_offset <= offset:
             row = waiting.popleft()
-            row.deferred.complete(row.response if refusal is None else refusal)
+            row.held.complete(row.response if refusal is None else refusal)
 
     def close(self) -> None:
         """Drop the waiting answers."""
@@ -208,7 +228,7 @@ class OffsetWait:
         while waiting and waiting[0].deadline_s <= now_s:
             row = waiting.popleft()
             row.response.code = self._timeout_code
-            row.deferred.complete(row.response)
+            row.held.complete(row.response)
         self._timer = None
         if waiting:
             self._timer = self._timers.after(waiting[0].deadline_s - now_s, self._time_out)

@@ -186,6 +186,10 @@ class MessagePutter:
             case _:
                 return RemotingError(ResponseCode.SYSTEM_ERROR, f"UNKNOWN_ERROR{reason}")
 
+    def note_put(self, end_offset: int) -> None:
+        """Note records that were put without this object, up to `end_offset`: they are to be synced, too."""
+        self._end_offset = max(self._end_offset, end_offset)
+
     def end_turn(self) -> None:
         """Request one sync of everything that was put in this turn. Runs in the turn's FLUSH phase with SYNC_FLUSH."""
         if self._end_offset > self._requested_offset:

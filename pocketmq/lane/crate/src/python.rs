@@ -104,7 +104,7 @@ impl Lane {
     }
 
     /// Serve the ordinary sends of `data` from `start` on, whose records are appended at `offset` if `room` suffices. Append the
-    /// bytes of the records and of the answers to the lists.
+    /// bytes of the records and of the answers to the lists. The last number is that of the answers.
     #[allow(clippy::too_many_arguments)]
     fn serve(
         &mut self,
@@ -116,8 +116,8 @@ impl Lane {
         store_time_ms: i64,
         records: &Bound<'_, PyList>,
         answers: &Bound<'_, PyList>,
-    ) -> PyResult<Served> {
-        let py = data.py();
+    ) -> PyResult<(usize, i64, Option<String>, usize)> {
+        let (py, answered) = (data.py(), self.server.answered);
         let mut place = Place { physical_offset: offset, room, store_time_ms, born_host: born_host.as_bytes() };
         self.server.records.clear();
         self.server.answers.clear();
@@ -129,7 +129,7 @@ impl Lane {
         if !self.server.answers.is_empty() {
             answers.append(PyBytes::new(py, &self.server.answers))?;
         }
-        Ok((used, place.physical_offset, unknown(stop)))
+        Ok((used, place.physical_offset, unknown(stop), self.server.answered - answered))
     }
 
     /// Append the copies of due messages, whose records are at `positions` of a `file` of the log, up to the first that is not
@@ -251,7 +251,7 @@ fn unknown(stop: Stop) -> Option<String> {
 }
 
 /// Number of this interface (`pocketmq.lane.INTERFACE`).
-const INTERFACE: u32 = 12;
+const INTERFACE: u32 = 13;
 
 #[pymodule]
 fn _lane(module: &Bound<'_, PyModule>) -> PyResult<()> {

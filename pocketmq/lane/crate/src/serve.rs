@@ -181,6 +181,8 @@ pub struct Server {
     pub(crate) stored_properties: Vec<u8>,
     pub records: Vec<u8>,
     pub answers: Vec<u8>,
+    /// Number of all answers so far.
+    pub answered: usize,
     /// Units to be dispatched: batches that are followed by a record of the Python path, and the batch to which units are added.
     sealed: VecDeque<Batch>,
     open: Batch,
@@ -202,6 +204,7 @@ impl Server {
             stored_properties: Vec::new(),
             records: Vec::new(),
             answers: Vec::new(),
+            answered: 0,
             sealed: VecDeque::new(),
             open: Batch::default(),
             counted: Vec::new(),
@@ -283,6 +286,7 @@ impl Server {
         if head.flag & ONEWAY == 0 {
             let stored = Stored { physical_offset, queue_id: message.queue_id, queue_offset };
             self.templates.push(&mut self.answers, serialize_type, head.opaque, &stored);
+            self.answered += 1;
         }
         Some(())
     }
