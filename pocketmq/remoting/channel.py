@@ -113,7 +113,9 @@ class Channel(Connection):
             if frames.held or self._held:
                 self._frame_grew(is_new=bool(found))
             count = len(found) + by_lane
-            if count > MANY_REQUESTS and (count > SERVED_AT_ONCE or not channels.share.has_time_for_many):
+            if self.is_costly or (
+                count > MANY_REQUESTS and (count > SERVED_AT_ONCE or not channels.share.has_time_for_many)
+            ):
                 self._frames_left += found
                 self._serve_left()
                 return
