@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OrdinaryPulls:
-    """Answers pulls with the compiled lane, which counts them until somebody asks for statistics or progress."""
+    """Answers pulls with the compiled lane, which counts them until statistics or progress are read."""
 
     def __init__(self, services: Services, pulls_class: Any, channels: Channels) -> None:
         """`pulls_class`: `Pulls` of the compiled module."""

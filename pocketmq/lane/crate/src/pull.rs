@@ -57,7 +57,7 @@ impl Pull<'_> {
     }
 }
 
-/// What decides whether a pull is permitted and which messages it gets, but for its queue.
+/// The fields of a pull that decide whether it is permitted and which messages it gets, but for its queue.
 pub struct Asker {
     /// Group and topic.
     key: (String, String),
@@ -88,7 +88,7 @@ impl Asker {
     }
 }
 
-/// What the pulls of one group and queue got since the last time that it was asked for.
+/// Messages that the pulls of one group and queue got since the last `Account::take`.
 #[derive(Default)]
 pub struct Progress {
     pub next_offset: i64,

@@ -32,7 +32,7 @@ struct Permit<'py> {
     topic: Bound<'py, PyString>,
     /// Number of queues that they may read.
     queue_count: i32,
-    /// Which messages they get, as Python knows it; None: all.
+    /// Python's filter of the messages that they get; None: all.
     wanted: Option<Bound<'py, PyAny>>,
 }
 
@@ -62,7 +62,7 @@ impl LogFile {
     }
 }
 
-/// Where the messages are, and how many of them a pull may get.
+/// Places of the messages, and limits of an answer.
 struct Store<'a, 'py> {
     reader: &'a Bound<'py, PyAny>,
     queues: &'a Bound<'py, PyDict>,
