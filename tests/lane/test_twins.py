@@ -29,8 +29,7 @@ async def run(seed: int, count: int, *, with_sockets: bool = False) -> Twins:
     rng = random.Random(seed)
     sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 300}
     twins = Twins(with_sockets=with_sockets, expressions=SQL, **sizes, mapped_file_open_max=6 if seed % 2 else 0)
-    # A large answer ends the turn if it is the first one of its channel, which does not have the lane's answers of sockets.
-    frames = requests(seed, pulled_max=2 if with_sockets else 32)
+    frames = requests(seed)
     while count > 0:
         for connection in rng.sample(range(4), rng.randrange(1, 4)):
             burst = list(itertools.islice(frames, rng.choice((1, 1, 2, 5, 12, 40))))
