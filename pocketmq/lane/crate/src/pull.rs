@@ -48,7 +48,7 @@ pub struct Pull<'a> {
 const COMMIT_FLAG: i32 = 1;
 const SUSPEND_FLAG: i32 = 2;
 /// Most bytes of records that are copied into an answer; the Python path sends more of them as views of the log.
-const COPY_MAX: usize = 64 * 1024;
+pub const COPY_MAX: usize = 64 * 1024;
 
 impl Pull<'_> {
     /// The consumer offset that is committed with it.

@@ -9,7 +9,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use crate::pull::{answer, places_of, read_pull, Account, Answer, Asker, Offsets, Place, Pull, PullTemplate, Source};
+use crate::pull::{
+    answer, places_of, read_pull, Account, Answer, Asker, Offsets, Place, Pull, PullTemplate, Source, COPY_MAX,
+};
 use crate::queues::read_end;
 use crate::serve::UNIT_SIZE;
 
@@ -180,11 +182,14 @@ impl Pulls {
         if places_of(&self.units, store.size_max, &mut self.places).is_none() {
             return Ok(None);
         }
-        let Some(place) = self.places.first().map(|place| place.0).filter(|place| *place >= store.floor) else {
+        let Some((place, size)) = self.places.first().copied().filter(|place| place.0 >= store.floor) else {
             return Ok(None);
         };
         offsets.next = first + self.places.len() as i64;
         if let Some(wanted) = &permit.wanted {
+            if size as usize * count > COPY_MAX {
+                return Ok(None); // likely too large to be copied: the Python path would select the messages again
+            }
             let found = store.reader.call_method1(intern!(py, "selected"), (queue, first, count, wanted))?;
             if found.is_none() {
                 return Ok(None);
